@@ -1,0 +1,1 @@
+"""How one configuration is run and measured somewhere: GPU groups, engines, load."""

@@ -1,0 +1,36 @@
+"""What the driver sends to a GPU group and what comes back: plain values, picklable, no handles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from actors.load.workload import Workload
+from results.failures import Failure
+from results.observations import CellObservation, LaunchObservation
+from search_spaces.config import EngineConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialJob:
+    """One trial to run: bring the engine into `config`, warm up, then measure every concurrency of the workload."""
+
+    trial_id: str
+    config: EngineConfig
+    workload: Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOutcome:
+    """What one trial gave. Failure is a value here: nothing is raised across the actor boundary.
+
+    Cells measured before a failure are kept. `server_log` is bounded (its end).
+    """
+
+    trial_id: str
+    started_at_unix_s: float
+    finished_at_unix_s: float
+    launch: LaunchObservation | None
+    cells: tuple[CellObservation, ...]
+    failure: Failure | None
+    server_log: str = field(repr=False)
+    findings: tuple[str, ...] = ()

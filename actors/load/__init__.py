@@ -1,0 +1,1 @@
+"""Load: prompts, a client and the measurement of one cell."""

@@ -1,0 +1,1 @@
+"""What was seen, and everything that is computed from it."""

@@ -1,0 +1,44 @@
+"""Failure as a value: where it happened, of what kind, in one line, with the end of the server's log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Phase = Literal["placement", "launch", "ready", "verify", "warmup", "measure", "record"]
+Kind = Literal[
+    "bad_config",  # the engine refuses the configuration
+    "oom",  # out of device or host memory
+    "crash",  # the server died
+    "timeout",  # not ready, or a request unanswered, within the limit
+    "mismatch",  # the server runs something else than was asked and predicted
+    "simulated",  # acceptance is simulated, so nothing measured would be true
+    "port_in_use",
+    "no_engine",  # SGLang is not importable in the engine's interpreter
+    "client",  # requests failed although the server lives
+    "no_metric",  # measured, but the objective's value is missing
+    "lost_actor",
+    "lost_node",
+    "interrupted",
+]
+
+INFRASTRUCTURE: frozenset[str] = frozenset({"timeout", "port_in_use", "lost_actor", "lost_node", "interrupted"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One failed trial's cause. `message` is a single line."""
+
+    phase: Phase
+    kind: Kind
+    message: str
+    log_tail: str = ""
+
+    def __post_init__(self) -> None:
+        if "\n" in self.message or not self.message:
+            raise ValueError(f"a failure's message is one line, not {self.message!r}")
+
+    @property
+    def is_infrastructure(self) -> bool:
+        """True when the configuration is not to blame: retried a bounded number of times, never taught to the search."""
+        return self.kind in INFRASTRUCTURE

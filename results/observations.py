@@ -1,0 +1,73 @@
+"""Raw observations of one launch: request rows and cells, before any statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestRow:
+    """One request of a cell. Times are seconds since the cell's first request was sent, from a monotonic clock.
+
+    The speculative counters are the server's own, per request (`meta_info` of `/generate`); None where the server
+    gave none, as it does without speculation. `histogram[i]` counts verify steps that accepted i drafts.
+    `chunk_times_s` and `chunk_tokens` hold the arrival of every streamed chunk and the tokens it carried.
+    `error` is one line when the request failed; its other values are then what was known at that time.
+    """
+
+    prompt_id: str
+    sent_s: float
+    first_token_s: float | None
+    finished_s: float
+    chunk_times_s: tuple[float, ...]
+    chunk_tokens: tuple[int, ...]
+    prompt_tokens: int
+    cached_tokens: int | None
+    completion_tokens: int
+    verify_steps: int | None
+    proposed_drafts: int | None
+    correct_drafts: int | None
+    histogram: tuple[int, ...] | None
+    output_ids: tuple[int, ...]
+    finish_reason: str | None
+    attempts: int
+    error: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellObservation:
+    """One measurement inside a launch: a workload at one concurrency.
+
+    `flush_verified` is True when the prefix cache was flushed and the server seen idle before the first request.
+    `server_accept_length` is the server's own running average after the cell, a cross-check only; None with a reason.
+    """
+
+    concurrency: int
+    workload_id: str
+    started_at_unix_s: float
+    duration_s: float
+    flush_verified: bool
+    server_accept_length: float | None
+    server_accept_length_reason: str | None
+    rows: tuple[RequestRow, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchObservation:
+    """One server start: the exact command, what the server says it runs, and what it cost.
+
+    `effective_args` are the server's resolved arguments as read back from `/server_info`. `accelerator` says on what
+    the numbers were measured; `stand_in_kernels` is True when CUDA kernels were replaced by the CPU stand-in.
+    """
+
+    command: tuple[str, ...]
+    engine_version: str
+    accelerator: str
+    stand_in_kernels: bool
+    ready_s: float
+    pid: int
+    port: int
+    device_ids: tuple[str, ...]
+    effective_args: Mapping[str, Any] = field(repr=False)

@@ -1,0 +1,45 @@
+"""The durable record of one trial: asked, effective, seen, summarised. Written once, never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from results.failures import Failure
+from results.observations import LaunchObservation
+from results.summary import CellSummary
+from search_spaces.config import EngineConfig, Setting
+
+RECORD_SCHEMA = 1
+
+Role = Literal["search", "baseline", "suspect", "reference", "corner", "confirm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
+    """What happened in one attempt at one trial.
+
+    `trial_id` is unique in a study and names the record's folder. `number` is Optuna's trial number, None for trials
+    outside the search (baselines, confirmations). `setting` is None for a baseline. `effective` is what the server ran
+    when it was read back, else what our rules predict. `cells` are empty when `failure` is set before measuring.
+    """
+
+    schema: int
+    study: str
+    trial_id: str
+    number: int | None
+    attempt: int
+    retry_of: str | None
+    role: Role
+    setting: Setting | None
+    effective: EngineConfig
+    started_at_unix_s: float
+    finished_at_unix_s: float
+    launch: LaunchObservation | None
+    cells: tuple[CellSummary, ...]
+    failure: Failure | None
+    findings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.failure is None
