@@ -1,0 +1,336 @@
+"""A stand-in for SGLang's server: same arguments, same endpoints, no model, made to fail on demand.
+
+Run as an interpreter (`make_fake_python`), it answers every `-m sglang.launch_server ...` or `fork_server.py ...` call.
+Behaviour comes as JSON in the environment variable FAKE_SGLANG, so a study can set it in `engine.env`:
+
+mode             "serve" (default), "never_ready", "die_at_start", "die_after", "hang_after", "port_in_use_once"
+log              text written to the log before anything else happens
+exit_code        of "die_at_start" and "die_after" (default 1); a negative one is a signal sent to itself
+after_requests   measured requests answered before "die_after" or "hang_after" strike (default 3)
+only_on          {"num_steps": 5, "tp_size": 2, ...}: the mode strikes only when all of these are so, else it serves
+ready_after_s    time until /health answers 200 (default 0)
+step_ms          time of one verify step, or of one token without speculation (default 1)
+good_ids         aux ids under which drafts are good; with other ids they are bad (default: always good)
+accept           [good, bad] chance that one draft is accepted (default [0.8, 0.2])
+grandchildren    true: also start one sleeper in the same group and one in its own session
+ignore_sigterm   true: SIGTERM does nothing
+override         {"tp_size": 7, ...} put over what /server_info says
+count_file       path; one line is appended per start: the launches of a study can be counted
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+VERSION = "0.5.23"
+ARCHITECTURE_DEFAULT = (5, 4, 8)
+TRIPLE = ("num_steps", "eagle_topk", "num_draft_tokens")
+ENCODING = "utf-8"
+
+
+def make_fake_python(folder: Path) -> Path:
+    """An executable that stands for an interpreter with SGLang in it; give it as `engine.python`."""
+    path = folder / "fake_python"
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{Path(__file__).resolve()}" "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def parse_args(argv: list[str]) -> dict[str, Any]:
+    """`--some-flag value` and `--switch` to a dictionary in snake_case, numbers as numbers."""
+    args: dict[str, Any] = {}
+    for i, word in enumerate(argv):
+        if not word.startswith("--"):
+            continue
+        name, _, inline = word[2:].partition("=")
+        following = argv[i + 1] if i + 1 < len(argv) else "--"
+        value: Any = inline or (True if following.startswith("--") else following)
+        if isinstance(value, str) and value.lstrip("-").isdigit():
+            value = int(value)
+        args[name.replace("-", "_")] = value
+    return args
+
+
+def resolve(args: dict[str, Any]) -> dict[str, Any]:
+    """What SGLang makes of the speculative numbers (speculative_hook.py, `_handle_eagle_family`)."""
+    info = {"tp_size": 1, "pp_size": 1, "base_gpu_id": 0, "speculative_algorithm": None, "api_key": None} | args
+    steps, topk, tokens = (args.get(f"speculative_{name}") for name in TRIPLE)
+    if info["speculative_algorithm"] is not None:
+        if steps is None:
+            steps, topk, tokens = ARCHITECTURE_DEFAULT
+        if topk == 1 and tokens != steps + 1:
+            log(
+                "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when speculative_eagle_topk == 1"
+            )
+            tokens = steps + 1
+    for name, value in zip(TRIPLE, (steps, topk, tokens), strict=True):
+        info[f"speculative_{name}"] = value
+    info.setdefault("max_running_requests", 48)
+    return info
+
+
+def log(text: str) -> None:
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    print(f"[{stamp}] {text}", file=sys.stderr, flush=True)
+
+
+def draft_ids(info: dict[str, Any]) -> list[int] | None:
+    """The aux ids that the draft's config names: the override file's, else the checkpoint's."""
+    path = info.get("decrypted_draft_config_file") or f"{info.get('speculative_draft_model_path')}/config.json"
+    try:
+        config = json.loads(Path(path).read_text(encoding=ENCODING))
+    except OSError:
+        return None
+    return (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+
+
+class Model:
+    """Tokens and accepted drafts, a function of the prompt and the setting alone."""
+
+    def __init__(self, info: dict[str, Any], plan: dict[str, Any]) -> None:
+        good, bad = plan.get("accept", [0.8, 0.2])
+        wanted = plan.get("good_ids", "any")
+        self.chance = good if wanted == "any" or draft_ids(info) == wanted else bad
+        self.steps = info["speculative_num_steps"]
+        self.num_draft_tokens = info["speculative_num_draft_tokens"]
+
+    def rounds(self, prompt: str, count: int) -> list[int]:
+        """How many tokens each forward pass after the prefill commits; they sum to count - 1."""
+        seed = int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:8], "big")
+        draw = random.Random(seed)
+        rounds: list[int] = []
+        while sum(rounds) < count - 1:
+            accepted = 0
+            while self.steps and accepted < self.steps and draw.random() < self.chance:
+                accepted += 1
+            rounds.append(min(accepted + 1, count - 1 - sum(rounds)))
+        return rounds
+
+    def ids(self, prompt: str, count: int) -> list[int]:
+        draw = random.Random(prompt)
+        return [draw.randrange(3, 500) for _ in range(count)]
+
+    def meta(self, prompt_tokens: int, completion_tokens: int, rounds: list[int], request_id: str) -> dict[str, Any]:
+        meta: dict[str, Any] = {
+            "id": request_id,
+            "finish_reason": {"type": "length", "length": completion_tokens},
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "cached_tokens": 0,
+        }
+        if self.steps:
+            histogram = [0] * max(rounds, default=1)
+            for committed in rounds:
+                histogram[committed - 1] += 1
+            correct = sum(i * n for i, n in enumerate(histogram))
+            proposed = len(rounds) * (self.num_draft_tokens - 1)
+            meta |= {
+                "spec_verify_ct": len(rounds),
+                "spec_accept_length": completion_tokens / len(rounds) if rounds else 0.0,
+                "spec_accept_rate": correct / proposed if proposed else 0.0,
+                "spec_num_correct_drafts": correct,
+                "spec_num_proposed_drafts": proposed,
+                "spec_correct_drafts_histogram": histogram,
+            }
+        return meta
+
+
+class FakeServer(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, info: dict[str, Any], plan: dict[str, Any], mode: str) -> None:
+        self.info, self.plan, self.mode = info, plan, mode
+        self.model = Model(info, plan)
+        self.started = time.monotonic()
+        self.requests = 0
+        self.running = 0
+        self.lock = threading.Lock()
+        super().__init__((info.get("host", "127.0.0.1"), info["port"]), Handler)
+
+    @property
+    def ready(self) -> bool:
+        waited = time.monotonic() - self.started
+        return self.mode != "never_ready" and waited >= self.plan.get("ready_after_s", 0)
+
+    def strike(self) -> None:
+        with self.lock:
+            self.requests += 1
+            count = self.requests
+        if count > self.plan.get("after_requests", 3):
+            if self.mode == "die_after":
+                die(self.plan)
+            if self.mode == "hang_after":
+                time.sleep(3600)
+
+    def server_info(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"last_gen_throughput": 100.0, "effective_max_running_requests_per_dp": 48}
+        if self.model.steps:
+            state["avg_spec_accept_length"] = 1.0 + self.model.steps * self.model.chance / 2
+        extra = {"version": VERSION, "status": "ready", "internal_states": [state], "max_total_num_tokens": 4096}
+        return self.info | {"launch_command": " ".join(sys.argv[1:])} | extra | self.plan.get("override", {})
+
+    def loads(self) -> dict[str, Any]:
+        load = {"dp_rank": 0, "num_running_reqs": self.running, "num_waiting_reqs": 0}
+        return {"version": VERSION, "accelerator": None, "num_accelerators": 1, "loads": [load]}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: FakeServer
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log("INFO:     " + format % args)
+
+    def do_GET(self) -> None:
+        path = self.path.split("?")[0]
+        if not self.server.ready:
+            self._reply(503, {"status": "starting"})
+        elif path in ("/health", "/health_generate"):
+            self._reply(200, None)
+        elif path in ("/server_info", "/get_server_info"):
+            self._reply(200, self.server.server_info())
+        elif path == "/v1/loads":
+            self._reply(200, self.server.loads())
+        elif path == "/flush_cache":
+            self._flush()
+        else:
+            self._reply(404, {"detail": "Not Found"})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = self.path.split("?")[0]
+        if path == "/flush_cache":
+            self._flush()
+        elif path == "/generate":
+            self.server.strike()
+            self._generate(json.loads(body))
+        else:
+            self._reply(404, {"detail": "Not Found"})
+
+    def _flush(self) -> None:
+        self._reply(200 if self.server.running == 0 else 400, None)
+
+    def _generate(self, request: dict[str, Any]) -> None:
+        prompt = request.get("text") or str(request.get("input_ids"))
+        count = int(request.get("sampling_params", {}).get("max_new_tokens", 16))
+        with self.server.lock:
+            self.server.running += 1
+        try:
+            self._answer(prompt, count, stream=bool(request.get("stream")), request_id=request.get("rid") or "fake")
+        finally:
+            with self.server.lock:
+                self.server.running -= 1
+
+    def _answer(self, prompt: str, count: int, *, stream: bool, request_id: str) -> None:
+        model, pause = self.server.model, self.server.plan.get("step_ms", 1) / 1000
+        ids, rounds = model.ids(prompt, count), model.rounds(prompt, count)
+        prompt_tokens = max(1, len(prompt) // 4)
+        if stream:
+            self._start_stream()
+        sent = 1
+        time.sleep(pause)
+        for done in range(len(rounds) + 1):
+            if done:
+                time.sleep(pause)
+                sent += rounds[done - 1]
+            answer = {"text": "x" * sent, "output_ids": ids[:sent]}
+            answer["meta_info"] = model.meta(prompt_tokens, sent, rounds[:done], request_id)
+            if done < len(rounds):
+                answer["meta_info"]["finish_reason"] = None
+            if stream:
+                self._chunk(b"data: " + json.dumps(answer).encode() + b"\n\n")
+        if stream:
+            self._chunk(b"data: [DONE]\n\n")
+            self._chunk(b"")
+        else:
+            self._reply(200, answer)
+
+    def _start_stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def _reply(self, status: int, content: object) -> None:
+        data = b"" if content is None else json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def die(plan: dict[str, Any]) -> None:
+    sys.stderr.flush()
+    code = int(plan.get("exit_code", 1))
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def start_grandchildren() -> None:
+    for new_session in (False, True):
+        subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], start_new_session=new_session)
+
+
+def mode_of(plan: dict[str, Any], info: dict[str, Any]) -> str:
+    only_on = plan.get("only_on", {})
+    names = {name: f"speculative_{name}" for name in TRIPLE}
+    hit = all(info.get(names.get(name, name)) == value for name, value in only_on.items())
+    return plan.get("mode", "serve") if hit else "serve"
+
+
+def serve(argv: list[str]) -> None:
+    plan = json.loads(os.environ.get("FAKE_SGLANG") or "{}")
+    if count_file := plan.get("count_file"):
+        with Path(count_file).open("a", encoding=ENCODING) as lines:
+            lines.write(json.dumps(argv) + "\n")
+    info = resolve(parse_args(argv))
+    mode = mode_of(plan, info)
+    if mode == "port_in_use_once":
+        marker = Path(plan["marker"])
+        mode = "serve" if marker.exists() else "die_at_start"
+        marker.touch()
+    if mode != "serve" and plan.get("log"):
+        sys.stderr.write(plan["log"] + "\n")
+    if plan.get("ignore_sigterm"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if plan.get("grandchildren"):
+        start_grandchildren()
+    if mode == "die_at_start":
+        die(plan)
+    log(f"server_args={info}")
+    FakeServer(info, plan, mode).serve_forever()
+
+
+def answer_question(argv: list[str]) -> None:
+    """Calls that are no server: the version, or what SGLang's argument resolution says (one JSON line per setting)."""
+    raise SystemExit(f"fake_sglang: cannot answer {argv}")
+
+
+def main(argv: list[str]) -> None:
+    if argv[:2] == ["-m", "sglang.launch_server"]:
+        serve(argv[2:])
+    elif argv and argv[0].endswith("fork_server.py"):
+        serve(argv[1:])
+    else:
+        answer_question(argv)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
