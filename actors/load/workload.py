@@ -32,6 +32,8 @@ class Workload:
     @property
     def workload_id(self) -> str:
         """16 hexadecimal digits over prompts and sampling; concurrency and client limits are not part of it."""
-        sampling = {k: v for k, v in asdict(self).items() if k in ("max_new_tokens", "temperature", "ignore_eos", "stream")}
+        sampling = {
+            k: v for k, v in asdict(self).items() if k in ("max_new_tokens", "temperature", "ignore_eos", "stream")
+        }
         content = [sampling, [prompt.prompt_id for prompt in self.prompts]]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import DRAFT, LLAMA, CheckpointWriter, draft_tensors, header_bytes
+from small_checkpoints import DRAFT, LLAMA, draft_tensors, header_bytes, write_checkpoint
 
 from search_spaces.checkpoints import read_draft, read_target
 from search_spaces.errors import InputError
@@ -22,31 +22,31 @@ def refuse(place: Path | str, *words: str) -> None:
         assert all(word in message for word in words), message
 
 
-def test_target_values_are_those_of_the_text_model(write_checkpoint: CheckpointWriter) -> None:
+def test_target_values_are_those_of_the_text_model(tmp_path: Path) -> None:
     text = {"model_type": "kimi_k2", "num_hidden_layers": 61, "hidden_size": 7168, "vocab_size": 163840}
     config = {"architectures": ["KimiK25ForConditionalGeneration"], "model_type": "kimi_k25", "text_config": text}
-    facts = read_target(write_checkpoint("kimi", {**config, "hidden_size": 1}))
+    facts = read_target(write_checkpoint(tmp_path / "kimi", {**config, "hidden_size": 1}))
     assert (facts.architecture, facts.num_layers, facts.hidden_size) == ("KimiK25ForConditionalGeneration", 61, 7168)
     assert (facts.vocab_size, facts.model_type) == (163840, "kimi_k2")
     assert facts.weights_unread == "no *.safetensors file in the folder"
 
 
-def test_omni_models_nest_the_text_model_twice(write_checkpoint: CheckpointWriter) -> None:
+def test_omni_models_nest_the_text_model_twice(tmp_path: Path) -> None:
     inner = {"num_hidden_layers": 28, "hidden_size": 3584, "vocab_size": 152064}
     config = {"architectures": ["Qwen2_5OmniModel"], "thinker_config": {"text_config": inner}}
-    assert read_target(write_checkpoint("omni", config)).num_layers == 28
+    assert read_target(write_checkpoint(tmp_path / "omni", config)).num_layers == 28
 
 
-def test_draft_ids_come_from_eagle_config_only(write_checkpoint: CheckpointWriter) -> None:
+def test_draft_ids_come_from_eagle_config_only(tmp_path: Path) -> None:
     inside = {**DRAFT, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}}
-    assert read_draft(write_checkpoint("inside", inside)).aux_ids == (1, 15, 28)
+    assert read_draft(write_checkpoint(tmp_path / "inside", inside)).aux_ids == (1, 15, 28)
     top = {**DRAFT, "eagle_aux_hidden_state_layer_ids": [1, 15, 28]}
-    assert read_draft(write_checkpoint("top", top)).aux_ids is None
-    assert read_draft(write_checkpoint("null", {**DRAFT, "eagle_config": None})).aux_ids is None
+    assert read_draft(write_checkpoint(tmp_path / "top", top)).aux_ids is None
+    assert read_draft(write_checkpoint(tmp_path / "null", {**DRAFT, "eagle_config": None})).aux_ids is None
 
 
-def test_draft_tensors_and_map_values(write_checkpoint: CheckpointWriter) -> None:
-    folder = write_checkpoint("draft", DRAFT, draft_tensors(vocab=4), d2t=[0, 10, 10, 100])
+def test_draft_tensors_and_map_values(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "draft", DRAFT, draft_tensors(vocab=4), d2t=[0, 10, 10, 100])
     facts = read_draft(folder)
     assert facts.fc_in_features == 12288
     assert facts.tensors["lm_head.weight"].shape == (4, 4096)
@@ -57,13 +57,13 @@ def test_draft_tensors_and_map_values(write_checkpoint: CheckpointWriter) -> Non
     assert facts.weights_problems == ()
 
 
-def test_prefixed_fc_is_found(write_checkpoint: CheckpointWriter) -> None:
-    folder = write_checkpoint("draft", DRAFT, {"model.fc.weight": ("BF16", [8, 24])})
+def test_prefixed_fc_is_found(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "draft", DRAFT, {"model.fc.weight": ("BF16", [8, 24])})
     assert read_draft(folder).fc_in_features == 24
 
 
-def test_pickled_weights_are_not_opened(write_checkpoint: CheckpointWriter) -> None:
-    folder = write_checkpoint("draft", DRAFT)
+def test_pickled_weights_are_not_opened(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "draft", DRAFT)
     (folder / "pytorch_model.bin").write_bytes(b"not a pickle")
     facts = read_draft(folder)
     assert facts.fc_in_features is None
@@ -71,7 +71,7 @@ def test_pickled_weights_are_not_opened(write_checkpoint: CheckpointWriter) -> N
     assert "pytorch_model.bin" in facts.weights_unread
 
 
-def test_missing_folder_and_missing_config(tmp_path: Path, write_checkpoint: CheckpointWriter) -> None:
+def test_missing_folder_and_missing_config(tmp_path: Path) -> None:
     refuse(tmp_path / "nowhere", "nowhere")
     (tmp_path / "empty").mkdir()
     refuse(tmp_path / "empty", "config.json", "no such file")
@@ -87,17 +87,23 @@ def test_config_that_is_no_object(tmp_path: Path, text: str | bytes) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("architectures", "Llama"), ("architectures", []), ("hidden_size", "4096"), ("hidden_size", True), ("hidden_size", 0)],
+    [
+        ("architectures", "Llama"),
+        ("architectures", []),
+        ("hidden_size", "4096"),
+        ("hidden_size", True),
+        ("hidden_size", 0),
+    ],
 )
-def test_wrong_types_name_key_and_value(write_checkpoint: CheckpointWriter, key: str, value: object) -> None:
-    refuse(write_checkpoint("bad", {**LLAMA, key: value}), key, repr(value))
+def test_wrong_types_name_key_and_value(tmp_path: Path, key: str, value: object) -> None:
+    refuse(write_checkpoint(tmp_path / "bad", {**LLAMA, key: value}), key, repr(value))
 
 
 @pytest.mark.parametrize("ids", ["2,30,58", [1, "2"], [True, 2], [1.5], {"a": 1}])
-def test_ids_of_a_wrong_type(write_checkpoint: CheckpointWriter, ids: object) -> None:
+def test_ids_of_a_wrong_type(tmp_path: Path, ids: object) -> None:
     config = {**DRAFT, "eagle_config": {"eagle_aux_hidden_state_layer_ids": ids}}
     with pytest.raises(InputError, match="eagle_aux_hidden_state_layer_ids must be a list of whole numbers"):
-        read_draft(write_checkpoint("bad", config))
+        read_draft(write_checkpoint(tmp_path / "bad", config))
 
 
 @pytest.mark.parametrize(
@@ -116,14 +122,14 @@ def test_ids_of_a_wrong_type(write_checkpoint: CheckpointWriter, ids: object) ->
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
     ],
 )
-def test_corrupt_header_names_the_file(write_checkpoint: CheckpointWriter, content: bytes) -> None:
-    folder = write_checkpoint("bad", LLAMA)
+def test_corrupt_header_names_the_file(tmp_path: Path, content: bytes) -> None:
+    folder = write_checkpoint(tmp_path / "bad", LLAMA)
     (folder / "model.safetensors").write_bytes(content)
     refuse(folder, "model.safetensors")
 
 
-def test_index_decides_which_files_count(write_checkpoint: CheckpointWriter) -> None:
-    folder = write_checkpoint("sharded", DRAFT)
+def test_index_decides_which_files_count(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "sharded", DRAFT)
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"fc.weight": "a.safetensors", "norm.weight": "b.safetensors"}}))
     (folder / "a.safetensors").write_bytes(header_bytes({"fc.weight": ("F32", [1, 3])}) + b"\x00" * 12)
@@ -135,16 +141,14 @@ def test_index_decides_which_files_count(write_checkpoint: CheckpointWriter) -> 
     refuse(folder, "model.safetensors.index.json", "../a.safetensors")
 
 
-def test_short_file_is_a_problem_not_a_refusal(write_checkpoint: CheckpointWriter) -> None:
-    folder = write_checkpoint("short", DRAFT)
+def test_short_file_is_a_problem_not_a_refusal(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "short", DRAFT)
     (folder / "model.safetensors").write_bytes(header_bytes({"fc.weight": ("F32", [10, 30])}))
     (problem,) = read_draft(folder).weights_problems
     assert "model.safetensors" in problem
 
 
-def test_repo_id_resolves_from_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_checkpoint: CheckpointWriter
-) -> None:
+def test_repo_id_resolves_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     repo = tmp_path / "hf" / "hub" / "models--org--name"
@@ -162,8 +166,8 @@ def test_repo_id_resolves_from_the_cache(
     refuse("org/other", "org/other", "cache")
 
 
-def test_a_terabyte_costs_its_headers_only(write_checkpoint: CheckpointWriter) -> None:
-    folder = write_checkpoint("huge", LLAMA)
+def test_a_terabyte_costs_its_headers_only(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "huge", LLAMA)
     weight_map = {}
     for shard in range(200):
         names = [f"model.layers.{shard}.experts.{i}.weight" for i in range(100)]

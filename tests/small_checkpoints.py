@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import struct
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -60,33 +58,24 @@ def draft_tensors(
     }
 
 
-CheckpointWriter = Callable[..., Path]
-
-
-@pytest.fixture
-def write_checkpoint(tmp_path: Path) -> CheckpointWriter:
+def write_checkpoint(
+    folder: Path,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, tuple[str, list[int]]] | None = None,
+    d2t: list[int] | None = None,
+) -> Path:
     """Write `config.json` and, when asked, a sparse `model.safetensors` whose `d2t` holds the values given."""
-
-    def write(
-        name: str,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, tuple[str, list[int]]] | None = None,
-        d2t: list[int] | None = None,
-    ) -> Path:
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(config))
-        if tensors is None:
-            return folder
-        first = {} if d2t is None else {"d2t": ("I64", [len(d2t)])}
-        with (folder / "model.safetensors").open("wb") as handle:
-            head = header_bytes({**first, **tensors})
-            handle.write(head)
-            if d2t is not None:
-                handle.write(array("q", d2t).tobytes())
-            (length,) = struct.unpack("<Q", head[:8])
-            entries = json.loads(head[8:])
-            handle.truncate(8 + length + max(entry["data_offsets"][1] for entry in entries.values()))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    if tensors is None:
         return folder
-
-    return write
+    first = {} if d2t is None else {"d2t": ("I64", [len(d2t)])}
+    with (folder / "model.safetensors").open("wb") as handle:
+        head = header_bytes({**first, **tensors})
+        handle.write(head)
+        if d2t is not None:
+            handle.write(array("q", d2t).tobytes())
+        (length,) = struct.unpack("<Q", head[:8])
+        entries = json.loads(head[8:])
+        handle.truncate(8 + length + max(entry["data_offsets"][1] for entry in entries.values()))
+    return folder
