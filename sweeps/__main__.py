@@ -1,0 +1,7 @@
+"""`python -m sweeps` is `specsweep`."""
+
+import sys
+
+from sweeps.cli import main
+
+sys.exit(main())

@@ -1,0 +1,171 @@
+"""Where studies live: `$SPECSWEEP_HOME/STUDY`, absolute, and never in a folder that somebody else cleans up."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search_spaces.errors import InputError
+from sweeps.nearest import nearest
+from sweeps.spec import dump_snapshot, load_spec
+from sweeps.spec_fields import show
+from sweeps.spec_schema import SweepSpec
+from sweeps.spec_yaml import KeyPath, show_path
+
+SPEC_FILE = "spec.json"
+
+FREE_TO_CHANGE: frozenset[KeyPath] = frozenset(
+    {
+        ("study",),
+        ("suspect",),
+        ("cluster",),
+        ("budget",),
+        ("tracking",),
+        ("search", "sampler"),
+        ("search", "seed"),
+        ("space", "catalog"),
+        ("engine", "python"),
+        ("engine", "start_method"),
+        ("engine", "host"),
+        ("engine", "ready_timeout_s"),
+        ("engine", "request_timeout_s"),
+        ("engine", "stop_timeout_s"),
+        ("workload", "max_attempts"),
+    }
+)
+"""Keys that do not change what a trial means: a study may be continued with other values of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPlace:
+    """One study's folder and the files in it that belong to no other module."""
+
+    home: Path
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def spec_file(self) -> Path:
+        return self.folder / SPEC_FILE
+
+    @property
+    def exists(self) -> bool:
+        return self.spec_file.is_file()
+
+    def read_spec(self, overrides: tuple[str, ...] = ()) -> SweepSpec:
+        """The spec the study runs with, `overrides` applied; InputError when it is unreadable or a model has gone."""
+        return load_spec(self.spec_file, overrides)
+
+    def storage_url(self, spec: SweepSpec) -> str:
+        """Optuna's storage: the spec's, else SQLite in this folder."""
+        return spec.search.storage or f"sqlite:///{self.folder / 'study.db'}"
+
+    def tracking_uri(self, spec: SweepSpec) -> str:
+        """MLflow's store: the spec's, else SQLite beside all studies, so that they can be compared."""
+        return spec.tracking.uri or f"sqlite:///{self.home / 'mlflow.db'}"
+
+
+def home_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """`$SPECSWEEP_HOME`, else `specsweep` in the user's data folder (XDG). Not created.
+
+    InputError when the variable is not an absolute path, or names a folder that Ray collects.
+    """
+    env = os.environ if environment is None else environment
+    text = env.get("SPECSWEEP_HOME")
+    home = Path(text or Path(env.get("XDG_DATA_HOME") or "~/.local/share") / "specsweep").expanduser()
+    if not home.is_absolute():
+        raise InputError(f"SPECSWEEP_HOME: {text!r} is not an absolute path")
+    if any(part.startswith("_ray_pkg_") for part in home.parts):
+        raise InputError(f"SPECSWEEP_HOME: {home} is a job's working directory, which Ray may delete; choose another")
+    return home
+
+
+def study_names(home: Path) -> list[str]:
+    """The names of all studies in `home`, sorted; empty when there is no such folder."""
+    try:
+        return sorted(folder.name for folder in home.iterdir() if (folder / SPEC_FILE).is_file())
+    except OSError:
+        return []
+
+
+def find_study(text: str, home: Path) -> StudyPlace:
+    """An existing study by name or by folder; InputError names the studies there are."""
+    named = home / text
+    as_folder = Path(text).expanduser().absolute()
+    candidates = [as_folder] if "/" in text or text in (".", "..") else [named, as_folder]
+    for folder in candidates:
+        place = StudyPlace(home=folder.resolve().parent, folder=folder.resolve())
+        if place.exists:
+            return place
+    names = study_names(home)
+    known = nearest(text, names) if names else "; there is none yet"
+    raise InputError(f"no study {text!r} in {home}{known}")
+
+
+def claim_study(spec: SweepSpec, home: Path) -> StudyPlace:
+    """Where the study of `spec` is or will be; writes nothing that stays.
+
+    InputError when the folder cannot be written, is something else's, or holds a study with this name whose
+    results would not be comparable; the first differing key is named with both values.
+    """
+    place = StudyPlace(home=home, folder=home / spec.study)
+    _check_writable(place.folder)
+    if place.exists:
+        differences = list(_differences(place.read_spec(), spec))
+        if differences:
+            path, there, here = differences[0]
+            more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
+            raise InputError(
+                f"study {place.name!r} exists in {home} with another {show_path(path)}: {show(there)} there, "
+                f"{show(here)} here{more}; give this spec another `study` name"
+            )
+    elif place.folder.exists() and any(place.folder.iterdir()):
+        raise InputError(
+            f"{place.folder}: not empty and not a study ({SPEC_FILE} is missing); give another `study` name"
+        )
+    return place
+
+
+def write_spec(place: StudyPlace, spec: SweepSpec) -> None:
+    """Creates the study's folder if need be and puts the complete spec there, whole or not at all."""
+    try:
+        place.folder.mkdir(parents=True, exist_ok=True)
+        temporary = place.folder / f".{SPEC_FILE}.{os.getpid()}"
+        temporary.write_bytes(dump_snapshot(spec))
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(place.spec_file)
+    except OSError as error:
+        raise InputError(f"{place.folder}: cannot be written: {error.strerror}") from error
+
+
+def _check_writable(folder: Path) -> None:
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    try:
+        # permission bits say nothing about root, read-only mounts or /proc: try it
+        Path(tempfile.mkdtemp(prefix=".specsweep-", dir=existing)).rmdir()
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror} ({existing}); set SPECSWEEP_HOME") from error
+
+
+def _differences(there: SweepSpec, here: SweepSpec) -> Iterator[tuple[KeyPath, Any, Any]]:
+    yield from _differ(there.model_dump(mode="json"), here.model_dump(mode="json"), ())
+
+
+def _differ(there: Any, here: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any, Any]]:
+    if path in FREE_TO_CHANGE or there == here:
+        return
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in list(dict.fromkeys([*there, *here])):
+            yield from _differ(there.get(key), here.get(key), (*path, key))
+    else:
+        yield path, there, here
