@@ -38,10 +38,17 @@ class RequestRow:
 
 @dataclass(frozen=True, kw_only=True)
 class CellObservation:
-    """One measurement inside a launch: a workload at one concurrency.
+    """One measurement inside a launch: a workload at one concurrency (closed loop) or request rate (open loop).
 
-    `flush_verified` is True when the prefix cache was flushed and the server seen idle before the first request.
+    `request_rate` is in requests per second, None in a closed loop; in an open loop `concurrency` is 0, no limit.
+    `flush_verified` is True when the prefix cache was flushed and the server seen idle before the first request; else
+    `flush_reason` says what stood in the way. `duration_s` runs from the first request's sending to the last answer.
     `server_accept_length` is the server's own running average after the cell, a cross-check only; None with a reason.
+    `counted_tokens` and `counted_verify_steps` are the differences of the server's counters
+    `sglang:generation_tokens_total` and `sglang:spec_verify_calls_total` over the cell; None with `counted_reason`.
+    `attempt_failures` counts the attempts that failed by their reason, those made good by a retry included.
+    `shared_prefix_share` is the share of the prompts' characters that repeat the beginning of another prompt: so much
+    may come from the prefix cache although it was flushed.
     """
 
     concurrency: int
@@ -52,6 +59,13 @@ class CellObservation:
     server_accept_length: float | None
     server_accept_length_reason: str | None
     rows: tuple[RequestRow, ...] = field(repr=False)
+    request_rate: float | None = None
+    flush_reason: str | None = None
+    counted_tokens: int | None = None
+    counted_verify_steps: int | None = None
+    counted_reason: str | None = None
+    attempt_failures: tuple[tuple[str, int], ...] = ()
+    shared_prefix_share: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from dataclasses import asdict, dataclass, field
+import math
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,9 +17,24 @@ class Prompt:
     text: str
 
 
+def prompt_of(text: str) -> Prompt:
+    """The prompt with this text; its id is the first 16 hexadecimal digits of the UTF-8 text's SHA-256."""
+    return Prompt(prompt_id=hashlib.sha256(text.encode()).hexdigest()[:16], text=text)
+
+
+def _common_prefix(first: str, second: str) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Prompts and sampling of a study; every concurrency is one cell. `warmup` prompts are not among `prompts`."""
+    """Prompts and sampling of a study; every concurrency (closed loop) and every request rate (open loop) is one cell.
+
+    `warmup` prompts are not among `prompts`, and no prompt occurs twice: a repeat would be answered from the prefix
+    cache. `request_rate` is in requests per second with Poisson arrivals drawn from `arrival_seed`. `template_hash`
+    names the chat template that the texts went through, None when they are sent as they were read. `api_key_env` is
+    the name of an environment variable; the key itself is never stored. ValueError when a value is out of range.
+    """
 
     prompts: tuple[Prompt, ...] = field(repr=False)
     warmup: tuple[Prompt, ...] = field(repr=False)
@@ -28,12 +45,69 @@ class Workload:
     stream: bool
     request_timeout_s: float
     max_attempts: int
+    request_rate: tuple[float, ...] = ()
+    arrival_seed: int = 0
+    template_hash: str | None = None
+    endpoint: str = "/generate"
+    api_key_env: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, numbers in (
+            ("concurrency", self.concurrency),
+            ("max_new_tokens", (self.max_new_tokens,)),
+            ("max_attempts", (self.max_attempts,)),
+        ):
+            if any(isinstance(number, bool) or not isinstance(number, int) or number < 1 for number in numbers):
+                raise ValueError(f"{name} must be whole numbers of at least 1, not {numbers}")
+        for name, values in (("request_rate", self.request_rate), ("request_timeout_s", (self.request_timeout_s,))):
+            if not all(math.isfinite(value) and value > 0 for value in values):
+                raise ValueError(f"{name} must be finite and above 0, not {values}")
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(f"temperature must be 0 or more, not {self.temperature}")
+        if not self.concurrency and not self.request_rate:
+            raise ValueError("a workload needs a concurrency or a request_rate")
+        if not self.prompts:
+            raise ValueError("a workload needs at least one prompt")
+        measured = {prompt.prompt_id for prompt in self.prompts}
+        if len(measured) != len(self.prompts):
+            raise ValueError("a prompt occurs twice in the workload")
+        if any(prompt.prompt_id in measured for prompt in self.warmup):
+            raise ValueError("a warm-up prompt is among the measured ones")
+
+    @property
+    def prompt_set_hash(self) -> str:
+        """16 hexadecimal digits over the measured prompts' ids, in order."""
+        ids = "\n".join(prompt.prompt_id for prompt in self.prompts)
+        return hashlib.sha256(ids.encode()).hexdigest()[:16]
 
     @property
     def workload_id(self) -> str:
-        """16 hexadecimal digits over prompts and sampling; concurrency and client limits are not part of it."""
-        sampling = {
-            k: v for k, v in asdict(self).items() if k in ("max_new_tokens", "temperature", "ignore_eos", "stream")
+        """16 hexadecimal digits over the prompts, their template, the sampling and the endpoint.
+
+        Concurrency, request rate and the client's limits are not part of it: they tell the cells of one workload apart.
+        """
+        content = {
+            "prompts": self.prompt_set_hash,
+            "template": self.template_hash,
+            "endpoint": self.endpoint,
+            "max_new_tokens": self.max_new_tokens,
+            "temperature": float(self.temperature),
+            "ignore_eos": self.ignore_eos,
+            "stream": self.stream,
         }
-        content = [sampling, [prompt.prompt_id for prompt in self.prompts]]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def shared_prefix_share(self) -> float:
+        """The share of the prompts' characters that repeat the beginning of another prompt, between 0 and 1.
+
+        What a prefix cache may answer, roughly, although it was empty before the first prompt.
+        """
+        texts = sorted(prompt.text for prompt in self.prompts)
+        shared = sum(_common_prefix(first, second) for first, second in itertools.pairwise(texts))
+        return shared / sum(len(text) for text in texts)
+
+    @property
+    def unfilled_concurrency(self) -> tuple[int, ...]:
+        """The concurrencies that the prompts cannot fill, as each prompt is sent once per cell."""
+        return tuple(concurrency for concurrency in self.concurrency if concurrency > len(self.prompts))

@@ -1,0 +1,62 @@
+"""When requests are sent: Poisson arrivals for an open loop, and the two loops themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+def poisson_arrivals(count: int, rate: float, seed: int) -> tuple[float, ...]:
+    """`count` arrival times in seconds of a Poisson process of `rate` per second, the first at 0.
+
+    Gaps are exponential with mean 1 / rate. The same seed gives the same times scaled by 1 / rate at every rate, so
+    two rates differ in nothing but the rate.
+    """
+    gaps = random.Random(seed)  # noqa: S311 - arrivals, not secrets
+    times = [0.0]
+    for _ in range(count - 1):
+        times.append(times[-1] + gaps.expovariate(1.0) / rate)
+    return tuple(times[:count])
+
+
+async def closed_loop(
+    items: Sequence[Item], concurrency: int, send: Callable[[Item], Awaitable[Answer]]
+) -> list[Answer]:
+    """Send every item once, `concurrency` at a time: as one is answered the next is sent. Answers in items' order."""
+    answers: dict[int, Answer] = {}
+    waiting = iter(enumerate(items))
+
+    async def work() -> None:
+        for index, item in waiting:
+            answers[index] = await send(item)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(concurrency, len(items))):
+            group.create_task(work())
+    return [answers[index] for index in range(len(items))]
+
+
+async def open_loop(
+    items: Sequence[Item], arrivals_s: Sequence[float], send: Callable[[Item], Awaitable[Answer]]
+) -> list[Answer]:
+    """Send item i at `arrivals_s[i]` after the start whatever is still unanswered. Answers in items' order.
+
+    Times are absolute: a late wake-up delays one request and does not push back the ones after it.
+    """
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    async with asyncio.TaskGroup() as group:
+        tasks = []
+        for item, arrival_s in zip(items, arrivals_s, strict=True):
+            await asyncio.sleep(max(0.0, start + arrival_s - loop.time()))
+            tasks.append(group.create_task(_sent(send, item)))
+    return [task.result() for task in tasks]
+
+
+async def _sent(send: Callable[[Item], Awaitable[Answer]], item: Item) -> Answer:
+    return await send(item)

@@ -1,0 +1,251 @@
+"""Warm-up and the measurement of one cell: synchronous calls that run their own event loop.
+
+They belong to whoever drives the engine and must not be called from a running event loop. Failure is a value here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from actors.load.arrivals import closed_loop, open_loop, poisson_arrivals
+from actors.load.client import CellClock, GenerateClient, Sent
+from actors.load.server_state import Counters, flush_when_idle, read_accept_length, read_counters
+from actors.load.workload import Prompt, Workload
+from results.failures import Failure, Phase
+from results.observations import CellObservation
+
+logger = logging.getLogger(__name__)
+
+FailureNow = Callable[[], Failure | None]
+Loop = Callable[[Callable[[Prompt], Awaitable[Sent]]], Awaitable[list[Sent]]]
+
+FLUSH_TIMEOUT_S = 30.0
+_WARMUP_TOKENS = 32
+_DEATH_POLL_S = 0.2
+_DEATH_GRACE_S = 3.0
+_LEAST_FAILURES_IN_A_ROW = 3
+
+
+def never_dead() -> Failure | None:
+    """For a server that nobody here has started: its death shows in its silence alone."""
+    return None
+
+
+def warm_up(base_url: str, workload: Workload, *, failure_now: FailureNow = never_dead) -> Failure | None:
+    """Send the held-out prompts at the workload's highest concurrency; their answers are thrown away.
+
+    Prompts are repeated until every slot was filled once, answers are cut at 32 tokens. None when at least one request
+    was answered, else the cause with phase `warmup`. Nothing is sent without warm-up prompts.
+    """
+    if not workload.warmup:
+        return None
+    slots = max(workload.concurrency, default=1)
+    prompts = list(itertools.islice(itertools.cycle(workload.warmup), max(slots, len(workload.warmup))))
+
+    async def run() -> list[Sent] | Failure:
+        async with GenerateClient(base_url, workload) as client:
+            clock = CellClock()
+            tokens = min(workload.max_new_tokens, _WARMUP_TOKENS)
+            return await _run_load(
+                lambda send: closed_loop(prompts, slots, send),
+                lambda prompt: client.send(prompt, clock, max_new_tokens=tokens),
+                patience=max(slots, _LEAST_FAILURES_IN_A_ROW),
+                failure_now=failure_now,
+                phase="warmup",
+            )
+
+    sent = asyncio.run(run())
+    return sent if isinstance(sent, Failure) else None
+
+
+def measure_cell(
+    base_url: str,
+    workload: Workload,
+    concurrency: int,
+    *,
+    failure_now: FailureNow,
+    request_rate: float | None = None,
+    flush_timeout_s: float = FLUSH_TIMEOUT_S,
+) -> CellObservation | Failure:
+    """Flush the prefix cache, then send every prompt of the workload once and keep what was seen.
+
+    Closed loop with `concurrency` requests in flight; or, with `request_rate` (per second), an open loop with Poisson
+    arrivals, for which `concurrency` must be 0. Blocks until the last answer. Failed requests stay in the rows with
+    their `error`. A Failure (phase `measure`) is returned when the server dies, soon after `failure_now` says so; when
+    every request failed; or when so many fail in a row that the server answers nobody: as many as run at once, and at
+    least three. A cache that could not be flushed is no failure but `flush_verified` False.
+    """
+    if (concurrency < 1) if request_rate is None else (concurrency != 0):
+        raise ValueError(f"concurrency {concurrency} with request_rate {request_rate}")
+    return asyncio.run(
+        _measure(
+            base_url, workload, concurrency, request_rate, failure_now=failure_now, flush_timeout_s=flush_timeout_s
+        )
+    )
+
+
+def measure_cells(
+    base_url: str, workload: Workload, *, failure_now: FailureNow
+) -> tuple[tuple[CellObservation, ...], Failure | None]:
+    """Every cell of the workload, concurrencies before request rates; the cells measured before a Failure are kept."""
+    loads: list[tuple[int, float | None]] = [(concurrency, None) for concurrency in workload.concurrency]
+    loads += [(0, rate) for rate in workload.request_rate]
+    cells: list[CellObservation] = []
+    for concurrency, rate in loads:
+        cell = measure_cell(base_url, workload, concurrency, failure_now=failure_now, request_rate=rate)
+        if isinstance(cell, Failure):
+            return tuple(cells), cell
+        cells.append(cell)
+    return tuple(cells), None
+
+
+async def _measure(
+    base_url: str,
+    workload: Workload,
+    concurrency: int,
+    request_rate: float | None,
+    *,
+    failure_now: FailureNow,
+    flush_timeout_s: float,
+) -> CellObservation | Failure:
+    url = base_url.rstrip("/")
+    async with GenerateClient(url, workload) as client:
+        flush_reason = await flush_when_idle(client.session, url, timeout_s=flush_timeout_s)
+        if flush_reason is not None:
+            logger.warning("the prefix cache was not flushed: %s", flush_reason)
+        before = await read_counters(client.session, url)
+        started_at = time.time()
+        clock = CellClock()
+        sent = await _run_load(
+            _loop(workload, concurrency, request_rate),
+            lambda prompt: client.send(prompt, clock),
+            patience=max(concurrency, _LEAST_FAILURES_IN_A_ROW),
+            failure_now=failure_now,
+            phase="measure",
+        )
+        if isinstance(sent, Failure):
+            return sent
+        after = await read_counters(client.session, url)
+        tokens, verify_steps, counted_reason = _counted(before, after)
+        accept_length, accept_reason = await read_accept_length(client.session, url)
+    if accept_length is not None and flush_reason is not None:
+        accept_length, accept_reason = None, "not reset before the cell, so it covers earlier requests as well"
+    return CellObservation(
+        concurrency=concurrency,
+        request_rate=request_rate,
+        workload_id=workload.workload_id,
+        started_at_unix_s=started_at,
+        duration_s=max(answer.row.finished_s for answer in sent),
+        flush_verified=flush_reason is None,
+        flush_reason=flush_reason,
+        server_accept_length=accept_length,
+        server_accept_length_reason=accept_reason,
+        counted_tokens=tokens,
+        counted_verify_steps=verify_steps,
+        counted_reason=counted_reason,
+        attempt_failures=_failures_by_reason(sent),
+        shared_prefix_share=workload.shared_prefix_share,
+        rows=tuple(answer.row for answer in sent),
+    )
+
+
+def _loop(workload: Workload, concurrency: int, request_rate: float | None) -> Loop:
+    if request_rate is None:
+        return lambda send: closed_loop(workload.prompts, concurrency, send)
+    arrivals_s = poisson_arrivals(len(workload.prompts), request_rate, workload.arrival_seed)
+    return lambda send: open_loop(workload.prompts, arrivals_s, send)
+
+
+def _failures_by_reason(sent: Sequence[Sent]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(Counter(reason for answer in sent for reason in answer.attempt_failures).items()))
+
+
+def _counted(before: Counters | str, after: Counters | str) -> tuple[int | None, int | None, str | None]:
+    """What the server's counters rose by, or why that is unknown."""
+    if isinstance(before, str):
+        return None, None, before
+    if isinstance(after, str):
+        return None, None, after
+    tokens, steps = after.tokens - before.tokens, after.verify_steps - before.verify_steps
+    if tokens < 0 or steps < 0:
+        return None, None, "the server's counters went backwards"
+    return tokens, steps, None
+
+
+class _Patience:
+    """Sends requests and sets `lost` when `limit` of them in a row have failed for good."""
+
+    def __init__(self, send: Callable[[Prompt], Awaitable[Sent]], limit: int) -> None:
+        self._send = send
+        self._limit = limit
+        self._in_a_row: list[Sent] = []
+        self.lost = asyncio.Event()
+
+    async def send(self, prompt: Prompt) -> Sent:
+        answer = await self._send(prompt)
+        self._in_a_row = [*self._in_a_row, answer] if answer.failed else []
+        if len(self._in_a_row) >= self._limit:
+            self.lost.set()
+        return answer
+
+    @property
+    def failed_in_a_row(self) -> Sequence[Sent]:
+        return self._in_a_row
+
+
+async def _run_load(
+    loop: Loop,
+    send: Callable[[Prompt], Awaitable[Sent]],
+    *,
+    patience: int,
+    failure_now: FailureNow,
+    phase: Phase,
+) -> list[Sent] | Failure:
+    """Run the loop to its end, or until the server is dead or answers nobody. A returned list has a success in it."""
+    patient = _Patience(send, patience)
+    load = asyncio.ensure_future(loop(patient.send))
+    death = asyncio.create_task(_death(failure_now))
+    lost = asyncio.create_task(patient.lost.wait())
+    try:
+        await asyncio.wait((load, death, lost), return_when=asyncio.FIRST_COMPLETED)
+        if death.done():
+            return dataclasses.replace(death.result(), phase=phase)
+        answers = patient.failed_in_a_row if lost.done() else load.result()
+        failure = _failure_of(answers, phase) if all(answer.failed for answer in answers) else None
+        refused = any(answer.failed == "connection" for answer in answers)
+        # Connections break before the guard has seen the server's end: the cause of death says more than their errors.
+        await asyncio.wait((death,), timeout=_DEATH_GRACE_S if refused else 0)
+        if death.done():
+            return dataclasses.replace(death.result(), phase=phase)
+        return failure or list(answers)
+    finally:
+        await _cancelled(load, death, lost)
+
+
+async def _death(failure_now: FailureNow) -> Failure:
+    """Return the cause of the server's death, when it comes."""
+    while True:
+        failure = failure_now()
+        if failure is not None:
+            return failure
+        await asyncio.sleep(_DEATH_POLL_S)
+
+
+async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _failure_of(failed: Sequence[Sent], phase: Phase) -> Failure:
+    """One failure for requests that all failed, named after the last one."""
+    last = failed[-1]
+    message = f"{len(failed)} requests in a row failed, the last with: {last.row.error}"
+    return Failure(phase=phase, kind="timeout" if last.failed == "timeout" else "client", message=message)

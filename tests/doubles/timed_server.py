@@ -1,0 +1,332 @@
+"""A stand-in for an SGLang server whose every number is known: TTFT, step time, chunking, acceptance, and its faults.
+
+It speaks the parts of the protocol that the client uses: `/generate` (streamed cumulatively, incrementally, or whole),
+`/flush_cache`, `/v1/loads`, `/server_info`, `/metrics`, `/health`. In a process of its own:
+`python tests/doubles/timed_server.py '{"ttft_s": 0.05}'` prints `{"port": ...}` when it listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import random
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+WORDS = ("один", "zwei", "trois", "四", "five", "🦙", '"completion_tokens":7', "\\ \n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedPlan:
+    """What the server does.
+
+    A request's first token arrives `ttft_s` after it was read and every verify step (every token without speculation)
+    takes `step_s`. With `acceptance` (conditional probability of position 1, 2, ... being accepted) a verify step
+    commits one token more than the drafts it accepts, drawn per prompt from `seed`; `pattern` gives the accepted drafts
+    of successive steps instead. `fail_first` lists what the first requests meet: an HTTP status, `hang`, `drop` (the
+    connection is cut after the first chunk), `cut` (the stream ends cleanly in the middle), `abort`, `stream_error`,
+    `nan`, `garbage`. `fail_all` is met by every request. `flush_refusals` first flushes are refused.
+    """
+
+    ttft_s: float = 0.02
+    step_s: float = 0.005
+    acceptance: tuple[float, ...] = ()
+    pattern: tuple[int, ...] = ()
+    num_draft_tokens: int = 6
+    seed: int = 0
+    jitter: float = 0.0
+    incremental: bool = False
+    fail_first: tuple[int | str, ...] = ()
+    fail_all: int | str | None = None
+    flush_refusals: int = 0
+    flush_status: int | None = None
+    foreign_requests: int = 0
+    loads: bool = True
+    metrics: bool = True
+    average_accept_length: float | None = None
+    api_key: str | None = None
+    die_after_requests: int | None = None
+
+
+@dataclass(kw_only=True)
+class Seen:
+    """What the server has seen and counted since its start."""
+
+    requests: list[dict[str, object]] = field(default_factory=list)
+    running: int = 0
+    most_running: int = 0
+    flushes: int = 0
+    tokens: int = 0
+    verify_steps: int = 0
+    cached: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """One answer: tokens committed by the prefill and each step, and the counters it reports."""
+
+    commits: tuple[int, ...]
+    accepted: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.commits)
+
+
+def script_of(plan: TimedPlan, text: str, max_new_tokens: int) -> Script:
+    """The answer to a prompt, the same at every call. The last step is cut at the limit, its accepted drafts are not."""
+    draws = random.Random(zlib.crc32(text.encode()) ^ plan.seed)
+    commits, accepted = [1], []
+    while sum(commits) < max_new_tokens:
+        drafts = _accepted(plan, draws, len(accepted))
+        accepted.append(drafts)
+        commits.append(min(drafts + 1, max_new_tokens - sum(commits)))
+    return Script(commits=tuple(commits), accepted=tuple(accepted))
+
+
+def _accepted(plan: TimedPlan, draws: random.Random, step: int) -> int:
+    if plan.pattern:
+        return plan.pattern[step % len(plan.pattern)]
+    drafts = 0
+    for probability in plan.acceptance:
+        if draws.random() >= probability:
+            break
+        drafts += 1
+    return drafts
+
+
+def histogram_of(accepted: tuple[int, ...]) -> list[int]:
+    """How many steps accepted 0, 1, 2, ... drafts."""
+    return [accepted.count(drafts) for drafts in range(max(accepted, default=0) + 1)]
+
+
+class TimedServer:
+    """Runs the double in a thread. `with TimedServer(plan) as server: server.url`. `kill()` cuts every connection."""
+
+    def __init__(self, plan: TimedPlan) -> None:
+        self.plan = plan
+        self.seen = Seen()
+        self.dead = threading.Event()
+        self._up = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._failures: Iterator[int | str] = iter(plan.fail_first)
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> TimedServer:
+        self._thread.start()
+        assert self._up.wait(10)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Stop listening and cut every connection, as a killed process does; returns when done."""
+        if self._loop.is_running():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self.serve())
+        self._loop.close()
+
+    async def serve(self, on_port: object = None) -> None:
+        """Serve until `kill`."""
+        self._stop = asyncio.Event()
+        app = web.Application(middlewares=[self._authorise])
+        app.router.add_post("/generate", self._generate)
+        app.router.add_post("/flush_cache", self._flush)
+        app.router.add_get("/server_info", self._server_info)
+        app.router.add_get("/health", self._health)
+        if self.plan.loads:
+            app.router.add_get("/v1/loads", self._loads)
+        if self.plan.metrics:
+            app.router.add_get("/metrics", self._metrics)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0, handler_cancellation=True)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+        if callable(on_port):
+            on_port(self.port)
+        self._up.set()
+        await self._stop.wait()
+        self.dead.set()
+        for connection in list(runner.server.connections):  # type: ignore[union-attr]
+            if connection.transport is not None:
+                connection.transport.abort()
+        await runner.cleanup()
+
+    @web.middleware
+    async def _authorise(self, request: web.Request, handler: object) -> web.StreamResponse:
+        if self.plan.api_key and request.headers.get("Authorization") != f"Bearer {self.plan.api_key}":
+            return web.json_response({"error": "Unauthorized"}, status=401)
+        return await handler(request)  # type: ignore[operator, no-any-return]
+
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        start = self._loop.time() if self._loop.is_running() else asyncio.get_running_loop().time()
+        self.seen.requests.append(body)
+        if self.plan.die_after_requests is not None and len(self.seen.requests) > self.plan.die_after_requests:
+            self._stop.set()
+            await asyncio.sleep(60)
+        self.seen.running += 1
+        self.seen.most_running = max(self.seen.most_running, self.seen.running)
+        try:
+            return await self._answer(request, body, start, self.plan.fail_all or next(self._failures, None))
+        finally:
+            self.seen.running -= 1
+
+    async def _answer(
+        self, request: web.Request, body: dict[str, object], start: float, fault: int | str | None
+    ) -> web.StreamResponse:
+        if isinstance(fault, int):
+            return web.json_response({"error": {"message": f"fault\n{fault}"}}, status=fault)
+        if fault == "hang":
+            await asyncio.sleep(3600)
+        text = str(body["text"])
+        script = script_of(self.plan, text, body["sampling_params"]["max_new_tokens"])  # type: ignore[index]
+        prompt_tokens = max(1, len(text.split()))
+        cached = prompt_tokens - 1 if text in self.seen.cached else 0
+        pace = random.Random(text)
+        due = start + self.plan.ttft_s
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        if body["stream"]:
+            await response.prepare(request)
+        sent = 0
+        for index, commit in enumerate(script.commits):
+            await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+            due += self.plan.step_s * (1 + self.plan.jitter * (2 * pace.random() - 1))
+            last = index == len(script.commits) - 1
+            sent += commit
+            if last:
+                self._finish(text, script)
+            if body["stream"]:
+                first = sent - commit if self.plan.incremental else 0
+                event = _event(script, text, first, sent, prompt_tokens, cached, last and fault or None)
+                if last and self.speculative:
+                    event["meta_info"].update(self._counters(script))  # type: ignore[attr-defined]
+                if fault == "garbage":
+                    await response.write(b'data: {"text": "half\n\n')
+                if fault == "stream_error":
+                    event = {"error": {"message": "no room", "code": 503}}
+                await response.write(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n")
+                if fault == "drop" and request.transport is not None:
+                    request.transport.abort()
+                if fault in ("cut", "drop"):
+                    return response
+        if body["stream"]:
+            await response.write(b"data: [DONE]\n\n")
+            return response
+        event = _event(script, text, 0, sent, prompt_tokens, cached, fault or None)
+        if not event["meta_info"]["finish_reason"]:  # type: ignore[index]
+            event["meta_info"]["finish_reason"] = {"type": "length", "length": sent}  # type: ignore[index]
+        if self.speculative:
+            event["meta_info"].update(self._counters(script))  # type: ignore[attr-defined]
+        return web.Response(body=json.dumps(event).encode(), content_type="application/json")
+
+    @property
+    def speculative(self) -> bool:
+        return bool(self.plan.acceptance or self.plan.pattern)
+
+    def _counters(self, script: Script) -> dict[str, object]:
+        return {
+            "spec_verify_ct": len(script.accepted),
+            "spec_num_proposed_drafts": len(script.accepted) * (self.plan.num_draft_tokens - 1),
+            "spec_num_correct_drafts": sum(script.accepted),
+            "spec_correct_drafts_histogram": histogram_of(script.accepted),
+        }
+
+    def _finish(self, text: str, script: Script) -> None:
+        self.seen.cached.add(text)
+        self.seen.tokens += script.tokens
+        self.seen.verify_steps += len(script.accepted) if self.speculative else 0
+
+    async def _flush(self, request: web.Request) -> web.Response:
+        if self.plan.flush_status is not None:
+            return web.Response(text="no", status=self.plan.flush_status)
+        self.seen.flushes += 1
+        if self.seen.running or self.seen.flushes <= self.plan.flush_refusals:
+            return web.Response(text="Flush cache failed.\n", status=400)
+        self.seen.cached.clear()
+        return web.Response(text="Cache flushed.\n")
+
+    async def _loads(self, request: web.Request) -> web.Response:
+        running = self.seen.running + self.plan.foreign_requests
+        return web.json_response({"loads": [{"dp_rank": 0, "num_running_reqs": running, "num_waiting_reqs": 0}]})
+
+    async def _server_info(self, request: web.Request) -> web.Response:
+        state: dict[str, object] = {"last_gen_throughput": 812.0}
+        if self.plan.average_accept_length is not None:
+            state["avg_spec_accept_length"] = self.plan.average_accept_length
+        algorithm = "EAGLE3" if self.speculative else None
+        return web.json_response({"speculative_algorithm": algorithm, "internal_states": [state], "version": "0.5.23"})
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        labels = 'model_name="double",is_streaming="true"'
+        lines = [
+            "# HELP sglang:generation_tokens_total Number of generation tokens.",
+            "# TYPE sglang:generation_tokens_total counter",
+            f"sglang:generation_tokens_total{{{labels}}} {float(self.seen.tokens)}",
+            'sglang:num_running_reqs{model_name="double"} 0.0',
+        ]
+        if self.seen.verify_steps:
+            lines.append(f'sglang:spec_verify_calls_total{{model_name="double"}} {float(self.seen.verify_steps)}')
+        return web.Response(text="\n".join(lines) + "\n")
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+
+def output_ids(text: str, count: int) -> list[int]:
+    """The output's token ids, the same for a prompt at every setting, as greedy decoding gives."""
+    draws = random.Random(zlib.crc32(text.encode()))
+    return [draws.randrange(1000) for _ in range(count)]
+
+
+def _event(
+    script: Script, text: str, first: int, sent: int, prompt_tokens: int, cached: int, ending: int | str | None
+) -> dict[str, object]:
+    finish: dict[str, object] | None = None
+    if ending == "abort":
+        finish = {"type": "abort", "status_code": 503, "message": "out of room"}
+    elif ending == "nan":
+        finish = {"type": "stop", "matched": "NaN happened"}
+    elif sent == script.tokens:
+        finish = {"type": "length", "length": sent}
+    return {
+        "text": " ".join(WORDS[token % len(WORDS)] for token in output_ids(text, sent)[first:]),
+        "output_ids": output_ids(text, sent)[first:],
+        "meta_info": {
+            "id": "0",
+            "finish_reason": finish,
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": sent,
+            "cached_tokens": cached,
+        },
+    }
+
+
+def main(plan: str) -> None:
+    """Serve in this process until it is ended; the plan is JSON with `TimedPlan`'s fields."""
+    given = json.loads(plan)
+    fields = {f.name for f in dataclasses.fields(TimedPlan)}
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items() if key in fields}
+    server = TimedServer(TimedPlan(**values))
+    asyncio.run(server.serve(lambda port: print(json.dumps({"port": port}), flush=True)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "{}")
