@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +45,17 @@ def read_target(place: str | Path) -> TargetFacts:
 
 
 def read_draft(place: str | Path) -> DraftFacts:
-    """Read a draft checkpoint from a folder or from the local Hugging Face cache. Raises `InputError`."""
+    """Read a draft checkpoint from a folder or from the local Hugging Face cache. Raises `InputError`.
+
+    A draft may lack `architectures` (its `architecture` is then empty): SGLang refuses it, which is a finding.
+    """
     folder = find_checkpoint(place)
     config, file = _read_config(folder)
     scan = scan_headers(folder)
     vocab_map, map_unread = _read_vocab_map(scan)
     return DraftFacts(
         path=folder,
-        architecture=_architecture(config, file),
+        architecture=_architecture(config, file) if config.get("architectures") is not None else "",
         hidden_size=_positive(text_config_of(config), "hidden_size", file),
         aux_ids=_aux_ids(config, file),
         tensors={name: place.facts for name, place in scan.places.items()},
@@ -63,21 +67,50 @@ def read_draft(place: str | Path) -> DraftFacts:
     )
 
 
+def override_draft(draft: DraftFacts, flags: Mapping[str, object]) -> DraftFacts:
+    """The draft as SGLang reads it under the two flags that replace its config without touching its files.
+
+    `decrypted_draft_config_file` names a whole config.json; `json_model_override_args` replaces top-level keys, in the
+    draft as in the target (`srt/configs/model_config.py`, `ModelConfig.from_server_args`). Raises `InputError`.
+    """
+    config, source = dict(draft.config), draft.path / "config.json"
+    if file := flags.get("decrypted_draft_config_file"):
+        source = Path(str(file))
+        config = _parse_config(source)
+    if text := flags.get("json_model_override_args"):
+        source = Path("json_model_override_args")
+        try:
+            config.update(json.loads(str(text)))
+        except (ValueError, TypeError, RecursionError):
+            raise InputError(f"json_model_override_args: must be a JSON object, not {text!r}") from None
+    return replace(
+        draft,
+        config=config,
+        architecture=_architecture(config, source) if config.get("architectures") is not None else "",
+        hidden_size=_positive(text_config_of(config), "hidden_size", source),
+        aux_ids=_aux_ids(config, source),
+    )
+
+
 def _read_config(folder: Path) -> tuple[dict[str, Any], Path]:
     file = folder / "config.json"
+    return _parse_config(file), file
+
+
+def _parse_config(file: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > MAX_CONFIG_BYTES:
             raise InputError(f"{file}: {file.stat().st_size} bytes are too many for a model's config.json")
         config = json.loads(file.read_bytes())
     except FileNotFoundError:
-        raise InputError(f"{file}: no such file; a checkpoint folder holds a config.json") from None
+        raise InputError(f"{file}: no such file (a checkpoint folder holds a config.json)") from None
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror or error})") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: not JSON ({error})") from None
     if not isinstance(config, dict):
         raise InputError(f"{file}: must hold a JSON object, not {type(config).__name__}")
-    return config, file
+    return config
 
 
 def _architecture(config: Mapping[str, Any], file: Path) -> str:
