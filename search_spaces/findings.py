@@ -8,7 +8,6 @@ from typing import Any
 
 from search_spaces.checkpoints import override_draft
 from search_spaces.checks import (
-    draft_class,
     environment,
     ids,
     positions,

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import EnvironmentProblem, InputError
+from sweeps.commands.check import check
 from sweeps.commands.schema import schema
 from sweeps.commands.version import version
 
@@ -25,6 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(check)
 app.command()(schema)
 app.command()(version)
 

@@ -13,7 +13,9 @@ from search_spaces.config import Taps
 from search_spaces.dialects import Capture
 
 _SOURCE = "srt/model_executor/model_runner_components/spec_aux_hidden_state.py"
-_LOOKS_LIKE_IDS = re.compile(r"(aux|eagle|captur|target|hidden).*(layer|state).*(id|ind|list|s$)|layer_ids$", re.IGNORECASE)
+_LOOKS_LIKE_IDS = re.compile(
+    r"(aux|eagle|captur|target|hidden).*(layer|state).*(id|ind|list|s$)|layer_ids$", re.IGNORECASE
+)
 
 
 def misplaced_ids(context: CheckContext) -> list[Finding]:
@@ -107,7 +109,9 @@ def copied_default(context: CheckContext) -> list[Finding]:
     if ids is None:
         return []
     if taps == default and not context.default.problems and not context.capture.problems:
-        return [info("same-as-default", f"the ids {list(ids)} capture {list(taps)}, as leaving them out does", _ids(ids))]
+        return [
+            info("same-as-default", f"the ids {list(ids)} capture {list(taps)}, as leaving them out does", _ids(ids))
+        ]
     if ids == context.default.marks and taps != default:
         back = context.dialect.ids_for(default, context.target.num_layers)
         right = f"{list(back)} or null" if isinstance(back, tuple) else "null"

@@ -68,7 +68,7 @@ def quantisation(context: CheckContext) -> list[Finding]:
         findings.append(
             info(
                 "target-quantised",
-                f"the target is quantised ({name}): a draft trained on the unquantised target sees slightly other states",
+                f"the target is quantised ({name}): a draft trained before that sees slightly other states",
                 f"quantization_config.quant_method = {name}",
             )
         )

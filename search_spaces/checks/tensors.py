@@ -105,7 +105,9 @@ def fc_present(context: CheckContext) -> list[Finding]:
     if not draft.tensors or draft.fc_in_features is not None or draft.architecture not in EAGLE3_DRAFTS:
         return []
     if any(".fc." in f".{name}" for name in draft.tensors):
-        return [info("fc-packed", "fc is stored in a quantised form, so its width was not checked", "no plain fc.weight")]
+        return [
+            info("fc-packed", "fc is stored in a quantised form, so its width was not checked", "no plain fc.weight")
+        ]
     return [
         error(
             "fc-missing",

@@ -23,7 +23,7 @@ def draft_vocab_size(draft: DraftFacts) -> int | None:
 
 
 def vocabulary_map(context: CheckContext) -> list[Finding]:
-    """`d2t`: there when the draft's vocabulary is smaller, not the identity, of the right length, inside the target's."""
+    """`d2t`: there when it is needed, no identity, of the right length, inside the target's vocabulary."""
     draft, target = context.draft, context.target.vocab_size
     size = draft_vocab_size(draft)
     if size is None or draft.weights_unread:

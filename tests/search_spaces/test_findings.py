@@ -188,7 +188,12 @@ def test_seven_layers_are_enough_for_the_default(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("layer_ids", "id"),
-    [((1, 1, 5), "ids-not-captured"), ((1, 5, 99), "ids-not-captured"), ((), "ids-not-captured"), ((1, 5, 31), "ids-not-captured")],
+    [
+        ((1, 1, 5), "ids-not-captured"),
+        ((1, 5, 99), "ids-not-captured"),
+        ((), "ids-not-captured"),
+        ((1, 5, 31), "ids-not-captured"),
+    ],
 )
 def test_ids_that_cannot_be_captured(tmp_path: Path, layer_ids: tuple[int, ...], id: str) -> None:
     assert id in ids(check(tmp_path, LLAMA, with_ids(DRAFT, *layer_ids)))
