@@ -41,7 +41,6 @@ PAIR_CHECKS: tuple[Check, ...] = (
     widths.draft_class,
     widths.hidden_size,
     widths.layers,
-    widths.heads,
     tensors.fc_present,
     vocabulary.vocabulary_map,
     vocabulary.output_layer,
@@ -54,7 +53,6 @@ PAIR_CHECKS: tuple[Check, ...] = (
     precision.dtype,
     precision.quantisation,
     settings.speculation,
-    settings.pipeline_parallelism,
     environment.environment_variables,
     widths.weight_files,
 )
@@ -154,7 +152,7 @@ def check_pair(
         layout_taps=None if dialect is None else base.capture.taps,
         layout_ids=draft.aux_ids,
         layout_source=_source(draft, flags),
-        effective=settings.effective(base),
+        effective=None if dialect is None else settings.effective(base),
         sglang_version=sglang_version,
     )
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from search_spaces.checks.context import CheckContext, Finding, error, info, warning
-from search_spaces.config import EngineConfig, FlagValue, Setting
-from search_spaces.dialects import find_dialect
-from search_spaces.sglang_rules import Adjustment, Illegal, Legal, RuleContext, resolve_setting
+from search_spaces.config import EngineConfig, FlagValue, Setting, Triple
+from search_spaces.engine_args import EngineArgs
+from search_spaces.flag_rules import FlagChange, flag_changes
+from search_spaces.sglang_rules import RuleBook, RuleContext
 
 TRIPLE_FLAGS = {
     "speculative_num_steps": "num_steps",
@@ -14,69 +17,105 @@ TRIPLE_FLAGS = {
 }
 
 
-def effective(context: CheckContext) -> EngineConfig | None:
-    """What the server would run, None when it would not start or the target class is unknown."""
-    outcome = _resolve(context)
-    return outcome.effective if isinstance(outcome, Legal) else None
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What the rules say of the setting, apart from its layout (the layout has checks of its own).
+
+    Refusals are (rule, message); `triple` is None when the numbers are refused.
+    """
+
+    placement: tuple[str, str] | None
+    refusal: tuple[str, str] | None
+    triple: Triple | None
+    triple_changes: tuple[tuple[str, str], ...]
+    flags: tuple[tuple[str, FlagValue], ...]
+    flag_changes: tuple[FlagChange, ...]
 
 
-def _resolve(context: CheckContext) -> Legal | Illegal | None:
-    if find_dialect(context.target.architecture, context.sglang_version) is None:
-        return None
-    triple: dict[str, int | None] = dict.fromkeys(TRIPLE_FLAGS.values())
+def serve(context: CheckContext) -> Served:
+    """Apply the rules to the flags of a check."""
+    asked: dict[str, int | None] = dict.fromkeys(TRIPLE_FLAGS.values())
     others: dict[str, FlagValue] = {}
     for name, value in context.flags.items():
         if name in TRIPLE_FLAGS:
-            triple[TRIPLE_FLAGS[name]] = int(value)
+            asked[TRIPLE_FLAGS[name]] = int(value)
         else:
             others[name] = value
     setting = Setting(
         layout="shipped",
-        num_steps=triple["num_steps"],
-        eagle_topk=triple["eagle_topk"],
-        num_draft_tokens=triple["num_draft_tokens"],
+        num_steps=asked["num_steps"],
+        eagle_topk=asked["eagle_topk"],
+        num_draft_tokens=asked["num_draft_tokens"],
         tp_size=context.tp_size,
         flags=tuple(sorted(others.items())),
     )
-    rules = RuleContext(
-        target=context.target, draft=context.draft, sglang_version=context.sglang_version, args=context.flags
+    rules = RuleBook(
+        RuleContext(target=context.target, draft=context.draft, sglang_version=context.sglang_version, args=others)
     )
-    return resolve_setting(setting, rules)
+    ruling = rules.triple(setting)
+    triple: Triple | None = None
+    changes: tuple[FlagChange, ...] = ()
+    if ruling.numbers is not None and ruling.refusal is None:
+        steps, topk, tokens = ruling.numbers
+        triple = Triple(num_steps=steps, eagle_topk=topk, num_draft_tokens=tokens)
+        changes = flag_changes(EngineArgs(others), topk, context.sglang_version)
+    return Served(
+        placement=rules.placement(setting),
+        refusal=ruling.refusal,
+        triple=triple,
+        triple_changes=ruling.changes,
+        flags=tuple(sorted({**others, **{change.flag: change.value for change in changes}}.items())),
+        flag_changes=changes,
+    )
+
+
+def effective(context: CheckContext) -> EngineConfig | None:
+    """What the server would run; None when it would not start with these taps, numbers or parallelism."""
+    served = serve(context)
+    if served.triple is None or served.placement is not None or context.capture.problems:
+        return None
+    return EngineConfig(layout=context.capture.taps, triple=served.triple, tp_size=context.tp_size, flags=served.flags)
 
 
 def speculation(context: CheckContext) -> list[Finding]:
-    """Legality of the triple and of the flags that limit it, and what SGLang changes silently."""
+    """Legality of the triple, of parallelism and of the flags that limit them; what SGLang changes silently."""
+    served = serve(context)
     findings = _algorithm(context)
-    outcome = _resolve(context)
-    if isinstance(outcome, Illegal) and not context.capture.problems:
-        id = outcome.rule.replace("_", "-")
-        findings.append(error(id, outcome.message, _asked(context), "ask for a setting that SGLang can run"))
-    elif isinstance(outcome, Legal):
-        findings += [_adjusted(change, context) for change in outcome.adjustments]
-    if not context.flags.get("max_running_requests"):
-        findings.append(
-            info(
-                "running-requests-capped",
-                "max_running_requests is unset: SGLang caps it at 48 with speculation, not without",
-                "srt/arg_groups/speculative_hook.py",
-                "set --max-running-requests on both servers when comparing with a baseline",
-            )
-        )
+    for refusal in (served.placement, served.refusal):
+        if refusal is not None:
+            findings.append(_refused(refusal, context))
+    asked = any(name in context.flags for name in TRIPLE_FLAGS)
+    for rule, message in served.triple_changes:
+        if asked:
+            mend = "ask for what will run, and report results under it"
+            findings.append(warning(_id(rule), message, _asked(context), mend))
+        else:
+            findings.append(info(_id(rule), message, _asked(context)))
+    for change in served.flag_changes:
+        unset = change.flag not in context.flags
+        build = info if unset else warning
+        mend = f"set {change.flag} yourself, on the baseline as well" if unset else f"set {change.flag}={change.value}"
+        findings.append(build(_id(change.adjustment.rule), change.adjustment.message, _asked(context), mend))
     return findings
 
 
-def _adjusted(change: Adjustment, context: CheckContext) -> Finding:
-    """What SGLang runs instead of what was asked; where nothing was asked, that is only worth knowing."""
-    id = change.rule.replace("_", "-")
-    if not any(name in context.flags for name in TRIPLE_FLAGS):
-        return info(id, change.message, _asked(context))
-    return warning(id, change.message, _asked(context), "ask for what will run, and report results under it")
+def _id(rule: str) -> str:
+    return rule.replace("_", "-")
+
+
+def _refused(refusal: tuple[str, str], context: CheckContext) -> Finding:
+    rule, message = refusal
+    mend = "ask for a setting that SGLang can run"
+    if rule == "pipeline_parallel":
+        message += "; only the last stage captures states, so taps of earlier stages would never reach the draft"
+        mend = "serve with pp_size 1 and more tensor parallelism"
+    return error(_id(rule), message, _asked(context), mend)
 
 
 def _algorithm(context: CheckContext) -> list[Finding]:
     algorithm = context.flags.get("speculative_algorithm")
     findings = []
-    if algorithm is not None and algorithm != "EAGLE3":
+    if algorithm is not None and str(algorithm).upper() != "EAGLE3":
         findings.append(
             error(
                 "algorithm",
@@ -97,22 +136,4 @@ def _algorithm(context: CheckContext) -> list[Finding]:
 
 
 def _asked(context: CheckContext) -> str:
-    asked = dict(sorted(context.flags.items()))
-    return f"SGLang {context.sglang_version}, tp {context.tp_size}, flags {asked}"
-
-
-def pipeline_parallelism(context: CheckContext) -> list[Finding]:
-    """Taps are captured on the last pipeline stage only, and SGLang refuses the combination."""
-    stages = context.flags.get("pp_size", context.flags.get("pipeline_parallel_size", 1))
-    if not isinstance(stages, int) or stages < 2:
-        return []
-    return [
-        error(
-            "pipeline-parallel",
-            f"pp_size {stages}: only the last stage captures states, so taps of earlier stages never reach the draft;"
-            " current SGLang refuses EAGLE3 with pipeline parallelism",
-            "set_eagle3_layers_to_capture returns early unless the rank is the last stage;"
-            " srt/arg_groups/validation_hook.py, check_pipeline_parallel_compat",
-            "serve with pp_size 1 and more tensor parallelism",
-        )
-    ]
+    return f"SGLang {context.sglang_version}, tp {context.tp_size}, flags {dict(sorted(context.flags.items()))}"

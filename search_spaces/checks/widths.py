@@ -1,4 +1,4 @@
-"""Widths that must agree: `fc` against taps x target hidden size, hidden sizes, layers, heads against tp."""
+"""Widths that must agree: `fc` against taps x target hidden size, hidden sizes, layers."""
 
 from __future__ import annotations
 
@@ -127,30 +127,6 @@ def _layer_positions(parts: list[str]) -> list[int]:
 
 def _layer_error(what: str, consequence: str) -> Finding:
     return error("draft-layers", what + consequence, what, "write the number of layers that the draft really has")
-
-
-def heads(context: CheckContext) -> list[Finding]:
-    """Attention heads of target and draft against tp: each rank takes a whole number of them."""
-    tp = context.tp_size
-    if context.flags.get("enable_dp_attention"):
-        tp = max(1, tp // int(context.flags.get("dp_size") or 1))
-    findings = []
-    for who, config in (("target", context.target.text_config), ("draft", context.draft.text_config)):
-        count, groups = config.get("num_attention_heads"), config.get("num_key_value_heads")
-        if isinstance(count, int) and count % tp:
-            findings.append(_heads(who, f"{count} attention heads", tp))
-        elif isinstance(groups, int) and groups > 0 and groups % tp and tp % groups:
-            findings.append(_heads(who, f"{groups} key-value heads", tp))
-    return findings
-
-
-def _heads(who: str, what: str, tp: int) -> Finding:
-    return error(
-        "heads-and-tp",
-        f"the {who}'s {what} do not divide over tp {tp}: SGLang refuses to build it",
-        f"{what}, tp_size {tp}",
-        "choose a tp size that divides them",
-    )
 
 
 def weight_files(context: CheckContext) -> list[Finding]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from small_checkpoints import DRAFT, LLAMA, draft_tensors, write_checkpoint
+from tiny_models import TinyPair
 
 from search_spaces.checkpoints import read_draft, read_target
 from search_spaces.errors import InputError
@@ -367,14 +368,14 @@ def test_serving_flags(tmp_path: Path) -> None:
     assert not ids(one("fa3", attention_backend="fa3", page_size=64, **triple(3, 4, 8)))
     assert "last stage" in finding(one("pp", pp_size=2), "pipeline-parallel").message
     assert "algorithm" in ids(one("eagle", speculative_algorithm="EAGLE"))
-    assert "48" in finding(one("cap"), "running-requests-capped").message
-    assert "running-requests-capped" not in ids(one("set", max_running_requests=256), "info")
+    assert "48" in finding(one("cap"), "running-requests-cap").message
+    assert "running-requests-cap" not in ids(one("set", max_running_requests=256), "info")
 
 
 def test_heads_must_divide_over_tp(tmp_path: Path) -> None:
     target = {**LLAMA, "num_attention_heads": 32, "num_key_value_heads": 8}
     assert not ids(check(tmp_path / "a", target, DRAFT, tp_size=16))
-    assert "heads-and-tp" in ids(check(tmp_path / "b", target, DRAFT, tp_size=3))
+    assert "tp-divides-heads" in ids(check(tmp_path / "b", target, DRAFT, tp_size=3))
 
 
 @pytest.mark.parametrize(
@@ -423,3 +424,17 @@ def test_errors_come_first(tmp_path: Path) -> None:
     severities = [order.index(f.severity) for f in report.findings]
     assert severities == sorted(severities)
     assert report.has_errors
+
+
+def test_a_real_pair_has_no_errors(tiny_pair: TinyPair) -> None:
+    report = check_pair(
+        read_target(tiny_pair.target),
+        read_draft(tiny_pair.draft),
+        tp_size=2,
+        sglang_version="0.5.23",
+        flags={},
+        environment={},
+    )
+    assert not ids(report), [f.message for f in report.findings]
+    assert report.layout_taps == (2, 4, 5)
+    assert report.layout_source == "default"
