@@ -40,5 +40,5 @@ class Failure:
 
     @property
     def is_infrastructure(self) -> bool:
-        """True when the configuration is not to blame: retried a bounded number of times, never taught to the search."""
+        """True when the configuration is not to blame: retried a few times, never taught to the search."""
         return self.kind in INFRASTRUCTURE

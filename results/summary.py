@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A value with its 95 % interval over `count` units of resampling (prompts)."""
+    """A value with its 95 % interval over `count` units of resampling (prompts). All three numbers are finite."""
 
     value: float
     low: float
     high: float
     count: int
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(number) for number in (self.value, self.low, self.high)) or self.low > self.high:
+            raise ValueError(f"not an estimate with an interval: {self.value!r} [{self.low!r}, {self.high!r}]")
+
+    @property
+    def relative_half_width(self) -> float:
+        """Half of the interval's width, as a share of the value; infinite for the value 0."""
+        return math.inf if self.value == 0 else (self.high - self.low) / 2 / abs(self.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextStratum:
+    """The accept length of the requests whose prompts have `low_tokens` to `high_tokens` tokens (both included)."""
+
+    low_tokens: int
+    high_tokens: int
+    requests: int
+    accept_length: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +43,11 @@ class CellSummary:
     the share of verify steps that accepted more than i drafts (unconditional); `p1` its first entry.
     `output_throughput` is in tokens per second over the whole cell, `steady_throughput` without ramp-up and drain.
     Latencies are milliseconds. A cell with `not_ranked` reasons stays in tables and out of every comparison.
+
+    `draft_accept_length` is 1 + accepted drafts per verify step: without the prefill's token (which has no verify step)
+    and without the cut at the request's end, so it never exceeds the ceiling. `rows_rejected` counts requests whose
+    counters contradict each other; they are left out of acceptance. `degenerate_share` is the share of output tokens in
+    looping or repetitive outputs. `mean_in_flight` is the time-averaged number of requests being served.
     """
 
     concurrency: int
@@ -48,6 +73,16 @@ class CellSummary:
     missing: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
     not_ranked: tuple[str, ...]
+    started_at_unix_s: float | None = None
+    draft_accept_length: float | None = None
+    rows_rejected: int = 0
+    degenerate_share: float | None = None
+    mean_in_flight: float | None = None
+    context_strata: tuple[ContextStratum, ...] = ()
+
+    @property
+    def ranked(self) -> bool:
+        return not self.not_ranked
 
     @property
     def p1(self) -> float | None:

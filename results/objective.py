@@ -1,0 +1,92 @@
+"""The objective: one number of one cell, by name, and which way is better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from results.records import TrialRecord
+from results.summary import CellSummary, Estimate
+
+Metric = Literal[
+    "output_throughput",
+    "steady_throughput",
+    "accept_length",
+    "ttft_ms_p50",
+    "ttft_ms_p99",
+    "tpot_ms_p50",
+    "tpot_ms_p99",
+]
+METRICS: tuple[Metric, ...] = (
+    "output_throughput",
+    "steady_throughput",
+    "accept_length",
+    "ttft_ms_p50",
+    "ttft_ms_p99",
+    "tpot_ms_p50",
+    "tpot_ms_p99",
+)
+METRIC_WORDS: dict[Metric, str] = {
+    "output_throughput": "output throughput (tokens/s)",
+    "steady_throughput": "steady output throughput (tokens/s)",
+    "accept_length": "accept length",
+    "ttft_ms_p50": "median time to first token (ms)",
+    "ttft_ms_p99": "99th percentile of the time to first token (ms)",
+    "tpot_ms_p50": "median time per output token (ms)",
+    "tpot_ms_p99": "99th percentile of the time per output token (ms)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingValue:
+    """Why a trial has no value of the objective. Never a zero, never NaN."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """`metric` at `concurrency`; None means the first concurrency that a trial measured."""
+
+    metric: Metric = "output_throughput"
+    concurrency: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ValueError(f"objective metric {self.metric!r} is none of {', '.join(METRICS)}")
+
+    @property
+    def direction(self) -> Literal["maximize", "minimize"]:
+        return "minimize" if self.metric.endswith(("_p50", "_p99")) else "maximize"
+
+    def __str__(self) -> str:
+        where = "the first concurrency" if self.concurrency is None else f"concurrency {self.concurrency}"
+        return f"{METRIC_WORDS[self.metric]} at {where}"
+
+    def cell(self, record: TrialRecord) -> CellSummary | None:
+        """The cell the objective looks at; None when the trial did not measure it."""
+        cells = [cell for cell in record.cells if self.concurrency in (None, cell.concurrency)]
+        return cells[0] if cells else None
+
+    def estimate(self, cell: CellSummary) -> Estimate | None:
+        """The cell's value; a metric without an interval of its own gets a degenerate one with count 0."""
+        value = getattr(cell, self.metric)
+        return (
+            value
+            if value is None or isinstance(value, Estimate)
+            else Estimate(value=value, low=value, high=value, count=0)
+        )
+
+    def value(self, record: TrialRecord) -> float | MissingValue:
+        """What the search is told, or why it cannot be told anything: failed, not measured, missing or not ranked."""
+        if record.failure is not None:
+            return MissingValue(reason=record.failure.message)
+        cell = self.cell(record)
+        if cell is None:
+            return MissingValue(reason=f"no cell at concurrency {self.concurrency}")
+        if cell.not_ranked:
+            return MissingValue(reason=cell.not_ranked[0])
+        estimate = self.estimate(cell)
+        if estimate is None:
+            return MissingValue(reason=dict(cell.missing).get(self.metric, f"{self.metric} was not measured"))
+        return estimate.value

@@ -1,0 +1,224 @@
+"""Intervals by resampling prompts, and the three answers: yes, no, cannot tell.
+
+The prompt is the unit of resampling: requests of one prompt are summed first, so a repeated prompt counts once. All
+functions are deterministic for a seed and vectorised over resamples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from results.summary import Estimate
+
+Floats = NDArray[np.float64]
+Answer = Literal["yes", "no", "undecided"]
+
+RESAMPLES = 4000
+_CHUNK_CELLS = 4_000_000
+"""Upper bound of (resamples x prompts) held at once: 32 MB of counts."""
+
+
+def student_t_quantile(probability: float, degrees: float) -> float:
+    """The quantile of Student's t by the expansion of Abramowitz and Stegun 26.7.5: within 1 % from 3 degrees on.
+
+    One and two degrees use their closed forms.
+    """
+    if degrees <= 0:
+        raise ValueError(f"degrees of freedom must be positive, not {degrees}")
+    if degrees == 1:
+        return math.tan(math.pi * (probability - 0.5))
+    if degrees == 2:
+        return (2 * probability - 1) / math.sqrt(2 * probability * (1 - probability))
+    z = NormalDist().inv_cdf(probability)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / degrees ** (order + 1) for order, term in enumerate(terms))
+
+
+def tail_probability(count: int, level: float) -> float:
+    """The tail to cut at each end of a bootstrap over `count` units: Hesterberg's expanded percentile interval.
+
+    A plain percentile interval is too narrow by sqrt((n-1)/n) and by the difference of the t and normal quantiles
+    (T. Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69(4), 2015). The
+    expanded tail is Phi(-sqrt(n/(n-1)) t), and tends to (1 - level)/2.
+    """
+    if count < 2:
+        return 0.0
+    t = student_t_quantile(0.5 + level / 2, count - 1)
+    return NormalDist().cdf(-math.sqrt(count / (count - 1)) * t)
+
+
+def bootstrap(
+    statistic: Callable[[Floats], Floats],
+    columns: Floats,
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    level: float = 0.95,
+) -> Estimate:
+    """An estimate of `statistic` over units (rows of `columns`, shape [units, columns]).
+
+    `statistic` maps sums of columns, shape [resamples, columns], to values, shape [resamples]. A single unit has no
+    spread to resample: its interval is degenerate (low = high = value) with count 1. ValueError without units or when
+    the statistic of the whole sample is not finite.
+    """
+    if columns.ndim != 2 or len(columns) == 0:
+        raise ValueError(f"needs at least one unit, not an array of shape {columns.shape}")
+    value = float(statistic(columns.sum(axis=0, keepdims=True))[0])
+    if len(columns) == 1:
+        return Estimate(value=value, low=value, high=value, count=1)
+    replicates = statistic(_resampled_sums(columns, seed, resamples))
+    replicates = replicates[np.isfinite(replicates)]
+    tail = tail_probability(len(columns), level)
+    low, high = np.quantile(replicates, [tail, 1 - tail])
+    return Estimate(value=value, low=min(float(low), value), high=max(float(high), value), count=len(columns))
+
+
+def _resampled_sums(columns: Floats, seed: int, resamples: int) -> Floats:
+    """Sums of the columns under `resamples` draws with replacement, shape [resamples, columns]."""
+    units = len(columns)
+    rng = np.random.default_rng(seed)
+    per_chunk = max(1, _CHUNK_CELLS // units)
+    parts: list[Floats] = []
+    for start in range(0, resamples, per_chunk):
+        draws = min(per_chunk, resamples - start)
+        picks = rng.integers(0, units, size=(draws, units))
+        offsets = np.arange(draws)[:, None] * units
+        counts = np.bincount((picks + offsets).ravel(), minlength=draws * units).reshape(draws, units)
+        parts.append(counts.astype(np.float64) @ columns)
+    return np.concatenate(parts)
+
+
+def _ratio(sums: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return sums[:, 0] / sums[:, 1]
+
+
+def ratio_of_sums(numerators: Sequence[float], denominators: Sequence[float], *, seed: int = 0) -> Estimate:
+    """sum(numerators) / sum(denominators) with its interval; entry i of both belongs to prompt i."""
+    return bootstrap(_ratio, np.column_stack([numerators, denominators]).astype(np.float64), seed=seed)
+
+
+Pair = tuple[float, float]
+"""(numerator, denominator) of one prompt, such as tokens and verify steps."""
+
+
+def _paired_columns(first: Mapping[str, Pair], second: Mapping[str, Pair]) -> Floats:
+    shared = sorted(first.keys() & second.keys())
+    if not shared:
+        raise ValueError("the two measurements share no prompt")
+    return np.asarray([[*first[key], *second[key]] for key in shared], dtype=np.float64)
+
+
+def paired_difference(first: Mapping[str, Pair], second: Mapping[str, Pair], *, seed: int = 0) -> Estimate:
+    """ratio(second) - ratio(first) over the prompts that both measured, the same prompts drawn for both."""
+    return bootstrap(lambda s: _ratio(s[:, 2:]) - _ratio(s[:, :2]), _paired_columns(first, second), seed=seed)
+
+
+def paired_ratio(first: Mapping[str, Pair], second: Mapping[str, Pair], *, seed: int = 0) -> Estimate:
+    """ratio(second) / ratio(first) over the prompts that both measured, the same prompts drawn for both."""
+    return bootstrap(lambda s: _ratio(s[:, 2:]) / _ratio(s[:, :2]), _paired_columns(first, second), seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Whether an effect is there. `more_prompts` is how many further prompts would decide an undecided one.
+
+    It is None when the answer is decided, and also when no number of prompts can decide (the effect sits on the
+    margin); `reason` says which in words.
+    """
+
+    answer: Answer
+    more_prompts: int | None
+    reason: str
+
+
+def effect_verdict(effect: Estimate, margin: float) -> Verdict:
+    """Yes: the interval excludes 0 and the size exceeds the margin. No: the interval lies within the margin.
+
+    Undecided otherwise. The number of prompts assumes a half-width that shrinks with the square root of their number.
+    """
+    if margin <= 0:
+        raise ValueError(f"the margin must be positive, not {margin}")
+    span = f"{effect.value:+.3g} [{effect.low:+.3g}, {effect.high:+.3g}]"
+    if effect.count >= 2 and -margin <= effect.low and effect.high <= margin:
+        return Verdict(answer="no", more_prompts=None, reason=f"{span} lies within the margin of {margin:.3g}")
+    if effect.count >= 2 and (effect.low > 0 or effect.high < 0) and abs(effect.value) > margin:
+        return Verdict(
+            answer="yes", more_prompts=None, reason=f"{span} excludes 0 and exceeds the margin of {margin:.3g}"
+        )
+    more = _more_prompts(effect, margin)
+    advice = f"about {more} more prompts would decide" if more is not None else "the effect sits on the margin"
+    return Verdict(answer="undecided", more_prompts=more, reason=f"{span} against the margin of {margin:.3g}: {advice}")
+
+
+def _more_prompts(effect: Estimate, margin: float, at_most: int = 1_000_000) -> int | None:
+    half_width = (effect.high - effect.low) / 2
+    if effect.count < 2:
+        return 20
+    size = abs(effect.value)
+    # Above the margin it takes an interval that excludes 0; below, one that stays inside the margin.
+    target = size if size > margin else margin - size
+    if target <= 0:
+        return None
+    needed = math.ceil(effect.count * (half_width / target) ** 2 * 1.05)
+    return max(1, needed - effect.count) if needed - effect.count <= at_most else None
+
+
+def relative_spread(values: Sequence[float]) -> float:
+    """(largest - smallest) / mean of values that should be equal, such as accept lengths at several TP sizes."""
+    if not values or sum(values) <= 0:
+        raise ValueError(f"needs positive values, not {list(values)}")
+    return (max(values) - min(values)) / (sum(values) / len(values))
+
+
+@lru_cache(maxsize=64)
+def _quantile_975(degrees: float) -> float:
+    return student_t_quantile(0.975, degrees)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeratedSpread:
+    """A relative standard deviation between launches, steadied by a prior so that two repeats do not decide alone."""
+
+    deviation: float
+    degrees: float
+    repeats: int
+
+    @property
+    def t975(self) -> float:
+        return _quantile_975(self.degrees)
+
+
+PRIOR_DEVIATION = 0.01
+PRIOR_DEGREES = 3.0
+
+
+def moderated_spread(groups: Sequence[Sequence[float]]) -> ModeratedSpread:
+    """The pooled relative deviation within groups of repeats, moderated by a prior of 1 % worth 3 repeats.
+
+    s^2 = (d0 s0^2 + sum of squares) / (d0 + d), of the logarithms, as in G. K. Smyth, "Linear models and empirical
+    Bayes methods", SAGMB 3(1), 2004. Without repeats it is the prior. Values must be positive.
+    """
+    squares, degrees = 0.0, 0
+    for group in groups:
+        logs = np.log(np.asarray(group, dtype=np.float64))
+        if len(logs) > 1:
+            squares += float(((logs - logs.mean()) ** 2).sum())
+            degrees += len(logs) - 1
+    total = PRIOR_DEGREES + degrees
+    return ModeratedSpread(
+        deviation=math.sqrt((PRIOR_DEGREES * PRIOR_DEVIATION**2 + squares) / total), degrees=total, repeats=degrees
+    )

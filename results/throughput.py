@@ -1,0 +1,114 @@
+"""Output throughput and latencies of a closed-loop cell, from per-request timestamps.
+
+The unit of a throughput's interval is the prompt. In a closed loop, tokens / duration is the same number as
+mean requests in flight x sum(tokens) / sum(latencies), because sum(latencies) is the time integral of the requests in
+flight (Little's law, exact for a finite window that starts and ends empty). The first factor is set by the load and
+held fixed; the second is a ratio of sums over prompts and is resampled. The interval therefore covers which prompts
+were drawn, not how one launch differs from the next: that is the noise floor's part (`results/noise.py`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from results.observations import RequestRow
+from results.stats import ratio_of_sums
+from results.summary import Estimate
+
+MIN_STEADY_SHARE = 0.2
+"""A steady window shorter than this share of the cell is too short to speak for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteadyWindow:
+    """The part of a cell, in its own seconds, during which all of its slots were busy."""
+
+    start_s: float
+    end_s: float
+
+
+def mean_in_flight(rows: Sequence[RequestRow], duration_s: float) -> float:
+    """Time-averaged number of requests being served, failed ones included."""
+    return sum(row.finished_s - row.sent_s for row in rows) / duration_s
+
+
+def output_throughput(rows: Sequence[RequestRow], duration_s: float) -> Estimate | str:
+    """Tokens per second over the whole cell with its interval over prompts, or why there is none."""
+    if duration_s <= 0:
+        return "the cell has no duration"
+    tokens: dict[str, float] = defaultdict(float)
+    latency: dict[str, float] = defaultdict(float)
+    for row in rows:
+        tokens[row.prompt_id] += row.completion_tokens
+        latency[row.prompt_id] += row.finished_s - row.sent_s
+    if sum(tokens.values()) == 0:
+        return "no request completed with a token"
+    if sum(latency.values()) <= 0:
+        return "the requests have no duration"
+    rate = ratio_of_sums(list(tokens.values()), list(latency.values()))
+    in_flight = mean_in_flight(rows, duration_s)
+    return Estimate(
+        value=sum(tokens.values()) / duration_s, low=rate.low * in_flight, high=rate.high * in_flight, count=rate.count
+    )
+
+
+def steady_window(rows: Sequence[RequestRow], concurrency: int, duration_s: float) -> SteadyWindow | str:
+    """Without ramp-up and drain, or why there is no such window.
+
+    Ramp-up ends when the first `concurrency` requests have their first token; the drain begins with the first end after
+    the last request was sent.
+    """
+    ordered = sorted(rows, key=lambda row: row.sent_s)
+    if len(ordered) < 2 * concurrency:
+        return f"{len(ordered)} requests are fewer than two rounds at concurrency {concurrency}"
+    start = max(row.sent_s if row.first_token_s is None else row.first_token_s for row in ordered[:concurrency])
+    last_sent = ordered[-1].sent_s
+    end = min((row.finished_s for row in ordered if row.finished_s >= last_sent), default=last_sent)
+    if end - start < MIN_STEADY_SHARE * duration_s:
+        return "ramp-up and drain leave less than a fifth of the cell"
+    return SteadyWindow(start_s=start, end_s=end)
+
+
+def _tokens_within(row: RequestRow, window: SteadyWindow) -> float:
+    """Tokens that arrived inside the window; without chunk times, tokens are spread evenly over the request."""
+    if row.chunk_times_s:
+        pairs = zip(row.chunk_times_s, row.chunk_tokens, strict=True)
+        return sum(count for at, count in pairs if window.start_s < at <= window.end_s)
+    begin = row.sent_s if row.first_token_s is None else row.first_token_s
+    overlap = min(row.finished_s, window.end_s) - max(begin, window.start_s)
+    length = row.finished_s - begin
+    return row.completion_tokens * max(0.0, overlap) / length if length > 0 else 0.0
+
+
+def steady_throughput(rows: Sequence[RequestRow], concurrency: int, duration_s: float) -> float | str:
+    """Tokens per second inside the steady window, or why there is none."""
+    window = steady_window(rows, concurrency, duration_s)
+    if isinstance(window, str):
+        return window
+    return sum(_tokens_within(row, window) for row in rows) / (window.end_s - window.start_s)
+
+
+def ttft_ms(rows: Sequence[RequestRow]) -> list[float]:
+    """Time to the first token of every request that streamed one, in milliseconds."""
+    return [(row.first_token_s - row.sent_s) * 1e3 for row in rows if row.first_token_s is not None]
+
+
+def tpot_ms(rows: Sequence[RequestRow]) -> list[float]:
+    """(end - first token) / (tokens - 1) of every request with at least two tokens, in milliseconds.
+
+    By token counts, not by chunks: a speculative server sends several tokens in one chunk.
+    """
+    return [
+        (row.finished_s - row.first_token_s) / (row.completion_tokens - 1) * 1e3
+        for row in rows
+        if row.first_token_s is not None and row.completion_tokens > 1
+    ]
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """Linear interpolation between order statistics; None without values."""
+    return float(np.percentile(np.asarray(values), percent)) if values else None
