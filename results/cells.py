@@ -17,13 +17,16 @@ from results.throughput import mean_in_flight, output_throughput, percentile, st
 from results.trust import (
     Objections,
     cached_share,
+    counted_accept_length,
     judge_cache,
+    judge_counted,
     judge_counters,
     judge_failures,
     judge_load,
     judge_server_args,
     judge_server_average,
     judge_text,
+    retries,
 )
 from search_spaces.config import Triple
 
@@ -141,7 +144,7 @@ def summarise_cell(
     duration_s = observation.duration_s
     rows = [row for row in observation.rows if row.error is None]
     acceptance = summarise_acceptance(rows, triple)
-    throughput = output_throughput(rows, duration_s)
+    throughput = output_throughput(rows, duration_s, open_loop=observation.request_rate is not None)
     steady = steady_throughput(rows, observation.concurrency, duration_s) if rows else "no request succeeded"
     first_token, per_token = ttft_ms(rows), tpot_ms(rows)
     text = text_statistics([row.output_ids for row in rows])
@@ -166,7 +169,7 @@ def summarise_cell(
         workload_id=observation.workload_id,
         requests=len(observation.rows),
         requests_failed=len(observation.rows) - len(rows),
-        retries=_retries(observation.rows),
+        retries=retries(observation),
         duration_s=duration_s,
         completion_tokens=sum(row.completion_tokens for row in rows),
         verify_steps=acceptance.verify_steps,
@@ -191,26 +194,23 @@ def summarise_cell(
         degenerate_share=text.degenerate_token_share if text.judged else None,
         mean_in_flight=mean_in_flight(rows, duration_s) if duration_s > 0 else None,
         context_strata=acceptance.strata,
+        request_rate=observation.request_rate,
+        counted_accept_length=counted_accept_length(observation) if triple is not None else None,
     )
-
-
-def _retries(rows: Sequence[RequestRow]) -> int:
-    return sum(max(0, row.attempts - 1) for row in rows)
 
 
 def _objections(
     observation: CellObservation, acceptance: AcceptanceSummary, text: TextStatistics, server_args: Mapping[str, Any]
 ) -> Objections:
     objections = Objections()
-    rows = [row for row in observation.rows if row.error is None]
-    failed = [row for row in observation.rows if row.error is not None]
-    judge_failures(len(observation.rows), failed, _retries(observation.rows), objections)
-    if rows:
-        judge_cache(rows, flush_verified=observation.flush_verified, objections=objections)
+    judge_failures(observation, objections)
+    if any(row.error is None for row in observation.rows):
+        judge_cache(observation, objections)
         judge_load(observation, objections)
     judge_text(text, objections)
     judge_counters(acceptance.rejected, acceptance.counted, objections)
     ours = acceptance.accept_length.value if acceptance.accept_length else None
+    judge_counted(ours, observation, objections)
     judge_server_average(ours, observation.server_accept_length, objections)
     judge_server_args(server_args, observation.concurrency, objections)
     judge_strata(acceptance.strata, objections)

@@ -8,6 +8,7 @@ from typing import Literal
 from results.records import TrialRecord
 from results.summary import CellSummary, Estimate
 
+Goal = Literal["maximize", "minimize"]
 Metric = Literal[
     "output_throughput",
     "steady_throughput",
@@ -46,18 +47,22 @@ class MissingValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """`metric` at `concurrency`; None means the first concurrency that a trial measured."""
+    """`metric` at `concurrency`; None means the first closed-loop cell of a trial.
+
+    `goal` is the way that is better: `minimize` for latencies, else `maximize`, unless given.
+    """
 
     metric: Metric = "output_throughput"
     concurrency: int | None = None
+    goal: Goal | None = None
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
             raise ValueError(f"objective metric {self.metric!r} is none of {', '.join(METRICS)}")
 
     @property
-    def direction(self) -> Literal["maximize", "minimize"]:
-        return "minimize" if self.metric.endswith(("_p50", "_p99")) else "maximize"
+    def direction(self) -> Goal:
+        return self.goal or ("minimize" if "_ms_" in self.metric else "maximize")
 
     def __str__(self) -> str:
         where = "the first concurrency" if self.concurrency is None else f"concurrency {self.concurrency}"
@@ -65,7 +70,8 @@ class Objective:
 
     def cell(self, record: TrialRecord) -> CellSummary | None:
         """The cell the objective looks at; None when the trial did not measure it."""
-        cells = [cell for cell in record.cells if self.concurrency in (None, cell.concurrency)]
+        closed = [cell for cell in record.cells if cell.request_rate is None]
+        cells = [cell for cell in closed if self.concurrency in (None, cell.concurrency)]
         return cells[0] if cells else None
 
     def estimate(self, cell: CellSummary) -> Estimate | None:

@@ -10,16 +10,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results.observations import RequestRow
+from results.observations import CellObservation, RequestRow
 from search_spaces.errors import InputError
 
 TABLE_SCHEMA = 1
 
-RowsByCell = Mapping[int, Sequence[RequestRow]]
-"""Rows by concurrency."""
+CellKey = tuple[int, float | None]
+"""(concurrency, None) of a closed loop, (0, requests per second) of an open one."""
+
+RowsByCell = Mapping[CellKey, Sequence[RequestRow]]
 
 _COLUMNS: tuple[tuple[str, str], ...] = (
     ("concurrency", "int32"),
+    ("request_rate", "float64"),
     ("prompt_id", "string"),
     ("sent_s", "float64"),
     ("first_token_s", "float64"),
@@ -40,7 +43,12 @@ _COLUMNS: tuple[tuple[str, str], ...] = (
     ("error", "string"),
 )
 _TUPLES = frozenset({"chunk_times_s", "chunk_tokens", "histogram", "output_ids"})
-_DERIVED = frozenset({"concurrency", "output_sha256"})
+_DERIVED = frozenset({"concurrency", "request_rate", "output_sha256"})
+
+
+def rows_by_cell(cells: Sequence[CellObservation]) -> dict[CellKey, tuple[RequestRow, ...]]:
+    """The rows of a launch's cells, as `encode_rows` takes them."""
+    return {(cell.concurrency, cell.request_rate): cell.rows for cell in cells}
 
 
 def output_sha256(output_ids: Sequence[int]) -> str:
@@ -58,15 +66,16 @@ def _arrow_schema() -> Any:
     return pa.schema(fields, metadata={"specsweep.requests.schema": str(TABLE_SCHEMA)})
 
 
-def encode_rows(rows_by_cell: RowsByCell) -> bytes:
+def encode_rows(cells: RowsByCell) -> bytes:
     """A Parquet file of all rows, in the order of cells and of rows within them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     columns: dict[str, list[Any]] = {name: [] for name, _ in _COLUMNS}
-    for concurrency, rows in rows_by_cell.items():
+    for (concurrency, request_rate), rows in cells.items():
         for row in rows:
             columns["concurrency"].append(concurrency)
+            columns["request_rate"].append(request_rate)
             columns["output_sha256"].append(output_sha256(row.output_ids))
             for name in columns.keys() - _DERIVED:
                 columns[name].append(getattr(row, name))
@@ -75,8 +84,8 @@ def encode_rows(rows_by_cell: RowsByCell) -> bytes:
     return buffer.getvalue()
 
 
-def decode_rows(path: Path) -> dict[int, tuple[RequestRow, ...]]:
-    """Rows by concurrency, exactly as they were encoded. InputError naming the file when it is not such a table."""
+def decode_rows(path: Path) -> dict[CellKey, tuple[RequestRow, ...]]:
+    """Rows by cell, exactly as they were encoded. InputError naming the file when it is not such a table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -87,13 +96,13 @@ def decode_rows(path: Path) -> dict[int, tuple[RequestRow, ...]]:
     version = (table.schema.metadata or {}).get(b"specsweep.requests.schema", b"none").decode()
     if version != str(TABLE_SCHEMA):
         raise InputError(f"{path}: schema {version}, this version reads {TABLE_SCHEMA}")
-    rows: dict[int, list[RequestRow]] = defaultdict(list)
+    rows: dict[CellKey, list[RequestRow]] = defaultdict(list)
     for entry in table.to_pylist():
         values = {name: value for name, value in entry.items() if name not in _DERIVED}
         for name in _TUPLES:
             values[name] = None if values[name] is None else tuple(values[name])
-        rows[entry["concurrency"]].append(RequestRow(**values))
-    return {concurrency: tuple(cell) for concurrency, cell in rows.items()}
+        rows[(entry["concurrency"], entry["request_rate"])].append(RequestRow(**values))
+    return {key: tuple(cell) for key, cell in rows.items()}
 
 
 def _one_line(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """A study's folder: the one class that knows every path in it, and the durable records of its trials.
 
-    spec.yaml         the spec as it was run          study.json     what the study is (written once, replaced whole)
-    optuna.db         the search                      lock           held by the one driver
+    spec.json         the spec as it was run          study.json     what the study is (replaced whole)
+    study.db          the search                      lock           held by the one driver
     records/ID/       one folder per finished trial   logs/          the driver's and servers' working logs
     report.{md,html,json}                             mlflow.stale   there when the MLflow view misses something
 
@@ -24,7 +24,7 @@ from results.launch_script import launch_script
 from results.observations import LaunchObservation, RequestRow
 from results.record_json import decode_record, encode_record
 from results.records import TrialRecord
-from results.request_table import RowsByCell, decode_rows, encode_rows
+from results.request_table import CellKey, RowsByCell, decode_rows, encode_rows
 from search_spaces.config import layout_label
 from search_spaces.errors import EnvironmentProblem, InputError
 
@@ -48,7 +48,7 @@ class StudyFolder:
 
     @property
     def spec_path(self) -> Path:
-        return self.path / "spec.yaml"
+        return self.path / "spec.json"
 
     @property
     def study_path(self) -> Path:
@@ -56,7 +56,7 @@ class StudyFolder:
 
     @property
     def optuna_path(self) -> Path:
-        return self.path / "optuna.db"
+        return self.path / "study.db"
 
     @property
     def records_path(self) -> Path:
@@ -128,10 +128,10 @@ class StudyFolder:
     def write_trial(self, record: TrialRecord, rows_by_cell: RowsByCell, files: Mapping[str, bytes]) -> Path:
         """Store one finished trial, all or nothing and durably; returns its folder.
 
-        `rows_by_cell` holds the request rows by concurrency, `files` further files such as `server.log`; the launch
-        script and the server's resolved arguments are added from the record when `files` has none. FileExistsError
-        when the trial is there already (records never change); EnvironmentProblem when the disk refuses, and then
-        nothing of the trial remains.
+        `rows_by_cell` holds the request rows (see `request_table.rows_by_cell`), `files` further files such as
+        `server.log`; the launch script and the server's resolved arguments are added from the record when `files` has
+        none. FileExistsError when the trial is there already (records never change); EnvironmentProblem when the disk
+        refuses, and then nothing of the trial remains.
         """
         path = self.record_path(record.trial_id)
         content = {RECORD_FILE: encode_record(record), ROWS_FILE: encode_rows(rows_by_cell)}
@@ -172,8 +172,8 @@ class StudyFolder:
         """All finished trials in the order of their ids. InputError naming the first bad one."""
         return tuple(self.record(trial_id) for trial_id in self.trial_ids())
 
-    def rows(self, trial_id: str) -> dict[int, tuple[RequestRow, ...]]:
-        """The request rows of a trial by concurrency; empty when it measured none. InputError when unreadable."""
+    def rows(self, trial_id: str) -> dict[CellKey, tuple[RequestRow, ...]]:
+        """The request rows of a trial by cell; empty when it measured none. InputError when unreadable."""
         return decode_rows(self.trial_file(trial_id, ROWS_FILE))
 
 

@@ -47,7 +47,9 @@ class CellSummary:
     `draft_accept_length` is 1 + accepted drafts per verify step: without the prefill's token (which has no verify step)
     and without the cut at the request's end, so it never exceeds the ceiling. `rows_rejected` counts requests whose
     counters contradict each other; they are left out of acceptance. `degenerate_share` is the share of output tokens in
-    looping or repetitive outputs. `mean_in_flight` is the time-averaged number of requests being served.
+    looping or repetitive outputs. `mean_in_flight` is the time-averaged number of requests being served. `request_rate`
+    (per second) marks an open loop, whose `concurrency` is 0. `counted_accept_length` comes from the server's counters
+    over the cell, a cross-check only.
     """
 
     concurrency: int
@@ -79,6 +81,13 @@ class CellSummary:
     degenerate_share: float | None = None
     mean_in_flight: float | None = None
     context_strata: tuple[ContextStratum, ...] = ()
+    request_rate: float | None = None
+    counted_accept_length: float | None = None
+
+    @property
+    def load_label(self) -> str:
+        """`8` for a closed loop of eight, `2.5/s` for an open loop."""
+        return str(self.concurrency) if self.request_rate is None else f"{self.request_rate:g}/s"
 
     @property
     def ranked(self) -> bool:

@@ -1,10 +1,11 @@
-"""Output throughput and latencies of a closed-loop cell, from per-request timestamps.
+"""Output throughput and latencies of a cell, from per-request timestamps.
 
 The unit of a throughput's interval is the prompt. In a closed loop, tokens / duration is the same number as
 mean requests in flight x sum(tokens) / sum(latencies), because sum(latencies) is the time integral of the requests in
 flight (Little's law, exact for a finite window that starts and ends empty). The first factor is set by the load and
 held fixed; the second is a ratio of sums over prompts and is resampled. The interval therefore covers which prompts
 were drawn, not how one launch differs from the next: that is the noise floor's part (`results/noise.py`).
+In an open loop the load sets the requests per second, so what is resampled is the tokens per request.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ def mean_in_flight(rows: Sequence[RequestRow], duration_s: float) -> float:
     return sum(row.finished_s - row.sent_s for row in rows) / duration_s
 
 
-def output_throughput(rows: Sequence[RequestRow], duration_s: float) -> Estimate | str:
+def output_throughput(rows: Sequence[RequestRow], duration_s: float, *, open_loop: bool = False) -> Estimate | str:
     """Tokens per second over the whole cell with its interval over prompts, or why there is none."""
     if duration_s <= 0:
         return "the cell has no duration"
     tokens: dict[str, float] = defaultdict(float)
-    latency: dict[str, float] = defaultdict(float)
+    busy_s: dict[str, float] = defaultdict(float)
     for row in rows:
         tokens[row.prompt_id] += row.completion_tokens
-        latency[row.prompt_id] += row.finished_s - row.sent_s
+        busy_s[row.prompt_id] += duration_s / len(rows) if open_loop else row.finished_s - row.sent_s
     if sum(tokens.values()) == 0:
         return "no request completed with a token"
-    if sum(latency.values()) <= 0:
+    if sum(busy_s.values()) <= 0:
         return "the requests have no duration"
-    rate = ratio_of_sums(list(tokens.values()), list(latency.values()))
-    in_flight = mean_in_flight(rows, duration_s)
+    rate = ratio_of_sums(list(tokens.values()), list(busy_s.values()))
+    slots = sum(busy_s.values()) / duration_s
     return Estimate(
-        value=sum(tokens.values()) / duration_s, low=rate.low * in_flight, high=rate.high * in_flight, count=rate.count
+        value=sum(tokens.values()) / duration_s, low=rate.low * slots, high=rate.high * slots, count=rate.count
     )
 
 
@@ -62,6 +63,8 @@ def steady_window(rows: Sequence[RequestRow], concurrency: int, duration_s: floa
     Ramp-up ends when the first `concurrency` requests have their first token; the drain begins with the first end after
     the last request was sent.
     """
+    if concurrency < 1:
+        return "an open loop has no slots to keep busy"
     ordered = sorted(rows, key=lambda row: row.sent_s)
     if len(ordered) < 2 * concurrency:
         return f"{len(ordered)} requests are fewer than two rounds at concurrency {concurrency}"

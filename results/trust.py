@@ -12,10 +12,12 @@ from results.observations import CellObservation, RequestRow
 
 WARM_CACHE_SHARE = 0.01
 SHARED_PREFIX_SHARE = 0.2
+UNEXPLAINED_CACHE_SHARE = 0.1
 MAX_FAILED_SHARE = 0.05
 MAX_REJECTED_SHARE = 0.05
 MAX_DEGENERATE_SHARE = 0.2
 SERVER_AVERAGE_TOLERANCE = 0.05
+COUNTERS_TOLERANCE = 0.01
 COLD_START_FACTOR = 10
 
 
@@ -34,38 +36,48 @@ def cached_share(rows: Sequence[RequestRow]) -> float | None:
     return sum(cached for cached, _ in counted) / prompt_tokens if prompt_tokens else None
 
 
-def judge_cache(rows: Sequence[RequestRow], *, flush_verified: bool, objections: Objections) -> None:
+def judge_cache(cell: CellObservation, objections: Objections) -> None:
     """A warm prefix cache flatters a rerun: such a cell is not ranked.
 
     After a flush the first request sent cannot find anything cached, while later ones may share a prefix with it (a
-    system prompt, say), which belongs to the workload. So the cell is warm when it was not flushed or when its first
-    request already hit the cache, and at least 1 % of all prompt tokens were cached.
+    system prompt, say), which belongs to the workload. So the cell is warm when at least 1 % of the prompt tokens were
+    cached and either the cache was not flushed, or the first request already hit it, or far more was cached than the
+    prompts share (two tokens a request, such as a start marker, and a tenth of all are let pass).
     """
+    rows = [row for row in cell.rows if row.error is None]
     share = cached_share(rows)
+    flush = f"the flush is not verified ({cell.flush_reason})" if cell.flush_reason else "the flush is not verified"
     if share is None:
-        if not flush_verified:
-            objections.not_ranked.append(
-                "cache state unknown: the flush is not verified and no cached tokens are counted"
-            )
+        if not cell.flush_verified:
+            objections.not_ranked.append(f"cache state unknown: {flush} and no cached tokens are counted")
         return
     first = min(rows, key=lambda row: row.sent_s)
-    warm = share >= WARM_CACHE_SHARE and (not flush_verified or bool(first.cached_tokens))
-    if warm:
+    unexplained = sum(max(0, (row.cached_tokens or 0) - 2) for row in rows) / sum(row.prompt_tokens for row in rows)
+    excess = unexplained - cell.shared_prefix_share > UNEXPLAINED_CACHE_SHARE
+    if share >= WARM_CACHE_SHARE and (not cell.flush_verified or first.cached_tokens or excess):
         objections.not_ranked.append(f"warm cache: {share:.0%} of the prompt tokens were cached before this cell began")
-    elif share >= SHARED_PREFIX_SHARE:
+        return
+    if share >= SHARED_PREFIX_SHARE:
         objections.warnings.append(f"the prompts share prefixes: {share:.0%} of the prompt tokens came from the cache")
-    if not flush_verified and not warm:
-        objections.warnings.append("the cache flush is not verified, but no prompt was found in the cache")
+    if not cell.flush_verified:
+        objections.warnings.append(f"{flush}, but no prompt was found in the cache")
 
 
-def judge_failures(requests: int, failed: Sequence[RequestRow], retries: int, objections: Objections) -> None:
+def retries(cell: CellObservation) -> int:
+    """Attempts beyond the first of every request."""
+    return sum(max(0, row.attempts - 1) for row in cell.rows)
+
+
+def judge_failures(cell: CellObservation, objections: Objections) -> None:
     """Failed requests are never hidden; above 5 % the rest no longer speaks for the workload."""
+    failed = [row for row in cell.rows if row.error is not None]
     if failed:
-        sentence = f"{len(failed)} of {requests} requests failed (first: {failed[0].error})"
-        too_many = len(failed) > MAX_FAILED_SHARE * requests
+        sentence = f"{len(failed)} of {len(cell.rows)} requests failed (first: {failed[0].error})"
+        too_many = len(failed) > MAX_FAILED_SHARE * len(cell.rows)
         (objections.not_ranked if too_many else objections.warnings).append(sentence)
-    if retries:
-        objections.warnings.append(f"{retries} retries were needed")
+    if retries(cell):
+        reasons = "; ".join(f"{count} x {reason}" for reason, count in cell.attempt_failures)
+        objections.warnings.append(f"{retries(cell)} retries were needed" + (f" ({reasons})" if reasons else ""))
 
 
 def judge_text(text: TextStatistics, objections: Objections) -> None:
@@ -99,14 +111,31 @@ def judge_server_average(ours: float | None, server: float | None, objections: O
         )
 
 
+def counted_accept_length(cell: CellObservation) -> float | None:
+    """Tokens / verify steps by the server's counters over the cell; slightly high, as failed requests count too."""
+    if cell.counted_tokens is None or not cell.counted_verify_steps:
+        return None
+    return cell.counted_tokens / cell.counted_verify_steps
+
+
+def judge_counted(ours: float | None, cell: CellObservation, objections: Objections) -> None:
+    """Per-request counters and the server's own must agree over the cell; when not, somebody else used the server."""
+    counted = counted_accept_length(cell)
+    if ours is not None and counted is not None and abs(counted - ours) > COUNTERS_TOLERANCE * ours:
+        objections.warnings.append(
+            f"the server's counters give accept length {counted:.3f} over this cell, its requests {ours:.3f}: "
+            "other requests may have run on the server"
+        )
+
+
 def judge_load(cell: CellObservation, objections: Objections) -> None:
     """Whether the asked concurrency was really reached, and the server warm."""
     rows = sorted(cell.rows, key=lambda row: row.sent_s)
     if len(rows) < cell.concurrency:
         objections.warnings.append(f"{len(rows)} requests cannot keep {cell.concurrency} in flight")
     times = [row.first_token_s - row.sent_s for row in rows if row.first_token_s is not None and row.error is None]
-    first, rest = times[: cell.concurrency], times[cell.concurrency :]
-    if len(rest) >= cell.concurrency and min(first) > COLD_START_FACTOR * median(rest) > 0:
+    first, rest = times[: max(1, cell.concurrency)], times[max(1, cell.concurrency) :]
+    if len(rest) >= len(first) > 0 and min(first) > COLD_START_FACTOR * median(rest) > 0:
         objections.warnings.append(
             f"cold start: even the fastest of the first {len(first)} requests took {min(first) / median(rest):.0f} "
             "times as long to its first token as later ones, so the server was not warmed up"

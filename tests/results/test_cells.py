@@ -118,16 +118,24 @@ def test_a_warm_rerun_is_marked_and_not_ranked() -> None:
 def test_a_shared_prefix_within_a_flushed_cell_is_not_a_warm_cache() -> None:
     rows = warm(closed_loop([1.0] * 8, 2), 0.5)
     rows[0] = replace(rows[0], cached_tokens=0)
-    summary = summarise_cell(cell(rows, concurrency=2), None)
-    assert summary.not_ranked == ()
-    assert "share prefixes: 44%" in summary.warnings[0]
+    shared = summarise_cell(cell(rows, concurrency=2, shared_prefix_share=0.45), None)
+    unexplained = summarise_cell(cell(rows, concurrency=2, shared_prefix_share=0.0), None)
+    assert shared.not_ranked == ()
+    assert "share prefixes: 44%" in shared.warnings[0]
+    assert "warm cache: 44%" in unexplained.not_ranked[0]
+
+
+def test_a_start_marker_cached_for_every_short_prompt_is_no_warm_cache() -> None:
+    rows = [replace(one, prompt_tokens=8, cached_tokens=1) for one in closed_loop([1.0] * 8, 2)]
+    rows[0] = replace(rows[0], cached_tokens=0)
+    assert summarise_cell(cell(rows, concurrency=2), None).not_ranked == ()
 
 
 def test_unknown_cache_state_is_not_ranked_unless_the_flush_is_verified() -> None:
     rows = [replace(one, cached_tokens=None) for one in closed_loop([1.0] * 8, 2)]
-    unknown = summarise_cell(cell(rows, concurrency=2, flush_verified=False), None)
+    unknown = summarise_cell(cell(rows, concurrency=2, flush_verified=False, flush_reason="busy for 30 s"), None)
     flushed = summarise_cell(cell(rows, concurrency=2, flush_verified=True), None)
-    assert "cache state unknown" in unknown.not_ranked[0]
+    assert "cache state unknown: the flush is not verified (busy for 30 s)" in unknown.not_ranked[0]
     assert flushed.not_ranked == ()
     assert flushed.cached_token_share is None
     assert dict(flushed.missing)["cached_token_share"] == "the server counts no cached tokens"
@@ -259,3 +267,29 @@ def test_outputs_of_natural_length_are_not_degenerate() -> None:
     summary = summarise_cell(cell(rows), CHAIN_5)
     assert summary.degenerate_share == 0.0
     assert summary.distinct_bigram_share == pytest.approx(1.0, abs=0.01)
+
+
+def test_the_servers_counters_over_the_cell_are_a_cross_check() -> None:
+    agreeing = summarise_cell(cell([row()], counted_tokens=106, counted_verify_steps=43), CHAIN_5)
+    disagreeing = summarise_cell(cell([row()], counted_tokens=206, counted_verify_steps=93), CHAIN_5)
+    assert agreeing.counted_accept_length == pytest.approx(106 / 43)
+    assert agreeing.warnings == ()
+    assert disagreeing.accept_length == agreeing.accept_length
+    assert "counters give accept length 2.215 over this cell, its requests 2.465" in disagreeing.warnings[0]
+
+
+def test_an_open_loop_is_summarised_by_its_rate() -> None:
+    rng = np.random.default_rng(1)
+    rows = [
+        row(prompt_id=f"p{i}", sent_s=i / 2, first_token_s=i / 2 + 0.1, finished_s=i / 2 + 1, completion_tokens=int(n))
+        for i, n in enumerate(rng.integers(80, 120, 40))
+    ]
+    rows = [replace(one, verify_steps=None, correct_drafts=None, histogram=None) for one in rows]
+    summary = summarise_cell(cell(rows, concurrency=0, request_rate=2.0), None)
+    estimate = summary.output_throughput
+    assert summary.load_label == "2/s"
+    assert estimate is not None
+    assert estimate.value == pytest.approx(200, rel=0.05)
+    assert estimate.low < estimate.value < estimate.high
+    assert "open loop" in dict(summary.missing)["steady_throughput"]
+    assert summary.warnings == ()

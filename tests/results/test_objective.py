@@ -13,6 +13,7 @@ def test_the_default_is_throughput_at_the_first_concurrency() -> None:
     measured = record("t1", cells=[summary(throughput=120.0, concurrency=4), summary(throughput=300.0, concurrency=16)])
     assert Objective().value(measured) == 120.0
     assert Objective(concurrency=16).value(measured) == 300.0
+    assert Objective(metric="accept_length", goal="minimize").direction == "minimize"
     assert Objective(concurrency=8).value(measured) == MissingValue(reason="no cell at concurrency 8")
 
 

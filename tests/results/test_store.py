@@ -21,7 +21,7 @@ from results.failures import Failure
 from results.launch_script import command_text, launch_script
 from results.observations import RequestRow
 from results.record_json import decode_record, encode_record
-from results.request_table import decode_rows, encode_rows, output_sha256
+from results.request_table import decode_rows, encode_rows, output_sha256, rows_by_cell
 from results.store import StudyFolder
 from search_spaces.config import Triple
 from search_spaces.errors import EnvironmentProblem, InputError
@@ -41,7 +41,11 @@ def full_record(trial_id: str = "t0001"):
 
 def test_a_trial_is_read_back_exactly(folder: StudyFolder) -> None:
     written = full_record()
-    rows = {1: (row(), row(prompt_id="p1", error="lost", first_token_s=None, histogram=None)), 8: (row(),)}
+    rows = {
+        (1, None): (row(), row(prompt_id="p1", error="lost", first_token_s=None, histogram=None)),
+        (8, None): (row(),),
+        (0, 2.5): (row(),),
+    }
     path = folder.write_trial(written, rows, {"server.log": b"line\n"})
     assert folder.records() == (written,)
     assert folder.rows("t0001") == rows
@@ -50,6 +54,11 @@ def test_a_trial_is_read_back_exactly(folder: StudyFolder) -> None:
     info = json.loads(folder.trial_file("t0001", "server_info.json").read_text())
     assert info["effective_args"]["max_running_requests"] == 48
     assert os.access(path / "launch.sh", os.X_OK)
+
+
+def test_rows_are_keyed_by_the_load_of_their_cell() -> None:
+    cells = [cell([row()], concurrency=4), cell([row()], concurrency=0, request_rate=2.5)]
+    assert list(rows_by_cell(cells)) == [(4, None), (0, 2.5)]
 
 
 def test_failed_trials_are_records_too(folder: StudyFolder) -> None:
@@ -71,7 +80,7 @@ def test_records_come_in_the_order_of_their_numbers(folder: StudyFolder) -> None
 
 
 def test_a_finished_record_is_never_changed(folder: StudyFolder) -> None:
-    path = folder.write_trial(full_record(), {1: (row(),)}, {"server.log": b"one"})
+    path = folder.write_trial(full_record(), {(1, None): (row(),)}, {"server.log": b"one"})
     before = {entry.name: entry.read_bytes() for entry in path.iterdir()}
     with pytest.raises(FileExistsError):
         folder.write_trial(replace(full_record(), study="other"), {}, {"server.log": b"two"})
@@ -114,13 +123,13 @@ def counted(function):
 
 for name in ("fsync", "open", "close", "mkdir", "rename", "replace"):
     setattr(os, name, counted(getattr(os, name)))
-folder.write_trial(record("t0002"), {1: (row(),) * 20}, {"server.log": b"x" * 100_000})
+folder.write_trial(record("t0002"), {(1, None): (row(),) * 20}, {"server.log": b"x" * 100_000})
 print(steps)
 """
 
 
 def test_killed_at_any_moment_a_trial_is_whole_or_absent(folder: StudyFolder) -> None:
-    folder.write_trial(full_record(), {1: (row(),)}, {})
+    folder.write_trial(full_record(), {(1, None): (row(),)}, {})
     root, here = Path(__file__).parents[2], Path(__file__).parent
     outcomes = []
     for kill_at in [*range(1, 60, 3), 10_000]:
@@ -132,7 +141,7 @@ def test_killed_at_any_moment_a_trial_is_whole_or_absent(folder: StudyFolder) ->
         assert ids in (("t0001",), ("t0001", "t0002"))
         assert len(folder.records()) == len(ids)
         if "t0002" in ids:
-            assert len(folder.rows("t0002")[1]) == 20
+            assert len(folder.rows("t0002")[(1, None)]) == 20
             assert len(folder.trial_file("t0002", "server.log").read_bytes()) == 100_000
         outcomes.append((result.returncode, "t0002" in ids))
         folder.open_for_write()
@@ -156,11 +165,11 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(folder: StudyFolder, monkeyp
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(EnvironmentProblem, match="No space left on device") as caught:
-        folder.write_trial(full_record(), {1: (row(),)}, {})
+        folder.write_trial(full_record(), {(1, None): (row(),)}, {})
     assert "\n" not in str(caught.value)
     assert list(folder.records_path.iterdir()) == []
     monkeypatch.undo()
-    folder.write_trial(full_record(), {1: (row(),)}, {})
+    folder.write_trial(full_record(), {(1, None): (row(),)}, {})
     assert len(folder.records()) == 1
 
 
@@ -202,7 +211,7 @@ def test_a_corrupt_record_is_named_in_one_line(folder: StudyFolder, change, word
 
 
 def test_a_corrupt_table_is_named_in_one_line(folder: StudyFolder) -> None:
-    folder.write_trial(full_record(), {1: (row(),)}, {})
+    folder.write_trial(full_record(), {(1, None): (row(),)}, {})
     path = folder.trial_file("t0001", "requests.parquet")
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match="not a table of requests") as caught:
@@ -251,7 +260,13 @@ ROWS = st.builds(
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.dictionaries(st.integers(1, 512), st.lists(ROWS, min_size=1, max_size=4).map(tuple), max_size=3))
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(0, 512), st.none() | st.floats(0.1, 9)),
+        st.lists(ROWS, min_size=1, max_size=4).map(tuple),
+        max_size=3,
+    )
+)
 def test_any_rows_survive_the_table(tmp_path_factory: pytest.TempPathFactory, rows) -> None:
     path = tmp_path_factory.mktemp("rows") / "rows.parquet"
     path.write_bytes(encode_rows(rows))
@@ -264,7 +279,7 @@ def test_equal_outputs_have_equal_hashes() -> None:
 
 def test_a_table_of_many_requests_is_small() -> None:
     rows = tuple(closed_loop([1.0] * 200, 4, tokens=128, chunk_times_s=(), chunk_tokens=()))
-    assert len(encode_rows({4: rows})) < 200 * 128 * 4
+    assert len(encode_rows({(4, None): rows})) < 200 * 128 * 4
 
 
 def test_the_launch_script_keeps_arguments_whole() -> None:
