@@ -133,7 +133,7 @@ def claim_study(spec: SweepSpec, home: Path) -> StudyPlace:
     return place
 
 
-def write_spec(place: StudyPlace, spec: SweepSpec) -> None:
+def save_spec(place: StudyPlace, spec: SweepSpec) -> None:
     """Creates the study's folder if need be and puts the complete spec there, whole or not at all."""
     try:
         place.folder.mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ def _check_writable(folder: Path) -> None:
 
 
 def _differences(there: SweepSpec, here: SweepSpec) -> Iterator[tuple[KeyPath, Any, Any]]:
-    yield from _differ(there.model_dump(mode="json"), here.model_dump(mode="json"), ())
+    yield from _differ(there.model_dump(), here.model_dump(), ())
 
 
 def _differ(there: Any, here: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any, Any]]:

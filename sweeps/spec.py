@@ -40,7 +40,7 @@ def parse_spec(path: Path, overrides: Sequence[str] = ()) -> SweepSpec:
 
 def dump_snapshot(spec: SweepSpec) -> bytes:
     """The complete spec as JSON, which `load_spec` reads back: equal bytes for equal specs."""
-    return json.dumps(spec.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(spec.model_dump(), indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
 
 def json_schema() -> dict[str, Any]:
