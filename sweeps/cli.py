@@ -10,6 +10,7 @@ import typer
 
 from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.commands.check import check
+from sweeps.commands.plan import plan
 from sweeps.commands.schema import schema
 from sweeps.commands.version import version
 
@@ -27,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(check)
+app.command()(plan)
 app.command()(schema)
 app.command()(version)
 

@@ -21,7 +21,7 @@ def load_spec(path: Path, overrides: Sequence[str] = ()) -> SweepSpec:
     source = SpecSource.read(path, overrides)
     spec = source.parse()
     prompts = spec.workload.prompts
-    if isinstance(prompts, str) and not Path(prompts).exists():
+    if isinstance(prompts, str) and prompts.startswith("/") and not Path(prompts).exists():
         raise source.refusal([(("workload", "prompts"), _missing(prompts, "no such file or folder"))])
     return spec.model_copy(
         update={key: _find_model(source, key, getattr(spec, key)) for key in ("target", "draft")},

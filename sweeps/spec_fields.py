@@ -54,6 +54,12 @@ def _layout(value: object) -> Layout:
     raise ValueError(f"{show(value)} is not a layout: a list of taps such as [2, 18, 33], `default` or `shipped`{hint}")
 
 
+def _rate(value: object) -> float:
+    if not _is_number(value) or value <= 0:
+        raise ValueError(f"{show(value)} is not a number of requests per second above 0")
+    return float(value)
+
+
 def _flag_value(value: object) -> FlagValue:
     if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
@@ -101,7 +107,9 @@ def _prompts(value: object) -> int | str:
         return value
     if isinstance(value, str) and value:
         return value
-    raise ValueError(f"{show(value)} is neither a count of built-in prompts (at least 1) nor the path of a prompt file")
+    raise ValueError(
+        f"{show(value)} is neither a count of built-in prompts (at least 1) nor a set, file, folder or hf:DATASET"
+    )
 
 
 def _count(value: object) -> int:
@@ -201,10 +209,12 @@ Prompts = Annotated[
     int | str, PlainValidator(_prompts), WithJsonSchema({"anyOf": [_COUNT_SCHEMA, {"type": "string", "minLength": 1}]})
 ]
 
+Rate = Annotated[float, PlainValidator(_rate), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
 _VALUES = (BeforeValidator(_expand_range), AfterValidator(_distinct))
 Layouts = Annotated[tuple[LayoutValue, ...], AfterValidator(_distinct)]
 Counts = Annotated[tuple[Count, ...], *_VALUES, _values_schema(_COUNT_SCHEMA)]
 CountsOrNull = Annotated[
     tuple[CountOrNull, ...], *_VALUES, _values_schema({"anyOf": [_COUNT_SCHEMA, {"type": "null"}]})
 ]
+Rates = Annotated[tuple[Rate, ...], BeforeValidator(_expand_range)]
 SweptValues = Annotated[tuple[Swept, ...], *_VALUES, _values_schema(_FLAG_SCHEMA)]

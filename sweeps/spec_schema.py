@@ -24,6 +24,7 @@ from sweeps.spec_fields import (
     Layouts,
     LayoutValue,
     Prompts,
+    Rates,
     StudyName,
     Swept,
     SweptValues,
@@ -63,58 +64,65 @@ class Section(BaseModel):
 class EngineSpec(Section):
     """How a server is started."""
 
-    kind: Literal["sglang"] = "sglang"
-    """What serves: an SGLang server, started and stopped by specsweep."""
-    device: Literal["auto", "cuda", "cpu"] = "auto"
-    """`auto` takes CUDA where the cluster has GPUs, else the CPU."""
-    python: Text | None = None
-    """The interpreter in which SGLang is installed; by default the one that runs specsweep."""
-    sglang_version: Version | None = None
-    """The version whose rules apply in `plan`; by default the installed one."""
-    args: dict[FlagName, ArgValue] = {}
-    """Further SGLang flags in snake_case, the same for every launch."""
-    env: dict[EnvName, EnvValue] = {}
-    """Environment variables of the server. Nothing else is inherited but a short allow-list."""
-    start_method: Literal["spawn", "fork"] = "spawn"
-    """`fork` starts servers faster on a CPU machine; never with CUDA."""
-    host: Text = "127.0.0.1"
-    """The address on which a server listens."""
-    ready_timeout_s: Seconds = 1800.0
-    """How long a server may take to answer its first request."""
-    request_timeout_s: Seconds = 600.0
-    """How long one request may take."""
-    stop_timeout_s: Seconds = 30.0
-    """How long a server may take to end before it is killed."""
+    kind: Literal["sglang"] = Field(
+        "sglang", description="What serves: an SGLang server, started and stopped by specsweep."
+    )
+    device: Literal["auto", "cuda", "cpu"] = Field(
+        "auto", description="`auto` takes CUDA where the cluster has GPUs, else the CPU."
+    )
+    python: Text | None = Field(
+        None, description="The interpreter in which SGLang is installed; by default the one that runs specsweep."
+    )
+    sglang_version: Version | None = Field(
+        None, description="The version whose rules apply in `plan`; by default the installed one."
+    )
+    args: dict[FlagName, ArgValue] = Field(
+        {}, description="Further SGLang flags in snake_case, the same for every launch."
+    )
+    env: dict[EnvName, EnvValue] = Field(
+        {}, description="Environment variables of the server. Nothing else is inherited but a short allow-list."
+    )
+    start_method: Literal["spawn", "fork"] = Field(
+        "spawn", description="`fork` starts servers faster on a CPU machine; never with CUDA."
+    )
+    host: Text = Field("127.0.0.1", description="The address on which a server listens.")
+    ready_timeout_s: Seconds = Field(1800.0, description="How long a server may take to answer its first request.")
+    request_timeout_s: Seconds = Field(600.0, description="How long one request may take.")
+    stop_timeout_s: Seconds = Field(30.0, description="How long a server may take to end before it is killed.")
 
 
 class ClusterSpec(Section):
     """Where servers run."""
 
-    address: Text | None = None
-    """A Ray cluster; by default RAY_ADDRESS, else a Ray of our own on this machine."""
-    gpus: Count | None = None
-    """How many GPUs (CPU slots on a CPU machine) the sweep may hold; by default all that the cluster has."""
-    max_parallel: Count | None = None
-    """How many trials may run at the same time; by default as many as fit."""
+    address: Text | None = Field(
+        None, description="A Ray cluster; by default RAY_ADDRESS, else a Ray of our own on this machine."
+    )
+    gpus: Count | None = Field(
+        None,
+        description="GPUs (CPU slots on a CPU machine) the sweep may hold; by default all that the cluster has.",
+    )
+    max_parallel: Count | None = Field(
+        None, description="How many trials may run at the same time; by default as many as fit."
+    )
 
 
 class SpaceSpec(Section):
     """What is searched: the product of all values. A number dimension is a list or a range {low, high, step}."""
 
-    catalog: Text | None = None
-    """A ready space to start from; other keys here replace its keys."""
-    layout: Layouts = ("shipped",)
-    """Lists of taps, `default` (SGLang's own choice) or `shipped` (as the draft's config says)."""
-    num_steps: CountsOrNull = (None,)
-    """Values of --speculative-num-steps. null: left to SGLang, then for the other two as well."""
-    eagle_topk: CountsOrNull = (None,)
-    """Values of --speculative-eagle-topk."""
-    num_draft_tokens: CountsOrNull = (None,)
-    """Values of --speculative-num-draft-tokens, the root included."""
-    tp_size: Counts = (1,)
-    """Tensor-parallel sizes."""
-    flags: dict[FlagName, SweptValues] = {}
-    """Any further SGLang flag as a dimension."""
+    catalog: Text | None = Field(None, description="A ready space to start from; other keys here replace its keys.")
+    layout: Layouts = Field(
+        ("shipped",),
+        description="Lists of taps, `default` (SGLang's own choice) or `shipped` (as the draft's config says).",
+    )
+    num_steps: CountsOrNull = Field(
+        (None,), description="Values of --speculative-num-steps. null: left to SGLang, then for the other two as well."
+    )
+    eagle_topk: CountsOrNull = Field((None,), description="Values of --speculative-eagle-topk.")
+    num_draft_tokens: CountsOrNull = Field(
+        (None,), description="Values of --speculative-num-draft-tokens, the root included."
+    )
+    tp_size: Counts = Field((1,), description="Tensor-parallel sizes.")
+    flags: dict[FlagName, SweptValues] = Field({}, description="Any further SGLang flag as a dimension.")
 
     @property
     def layout_labels(self) -> tuple[str, ...]:
@@ -124,18 +132,12 @@ class SpaceSpec(Section):
 class SettingSpec(Section):
     """One setting, such as the one that is complained about."""
 
-    layout: LayoutValue = "shipped"
-    """A list of taps, `default` or `shipped`."""
-    num_steps: CountOrNull = None
-    """--speculative-num-steps."""
-    eagle_topk: CountOrNull = None
-    """--speculative-eagle-topk."""
-    num_draft_tokens: CountOrNull = None
-    """--speculative-num-draft-tokens."""
-    tp_size: Count = 1
-    """The tensor-parallel size."""
-    flags: dict[FlagName, Swept] = {}
-    """Further SGLang flags."""
+    layout: LayoutValue = Field("shipped", description="A list of taps, `default` or `shipped`.")
+    num_steps: CountOrNull = Field(None, description="--speculative-num-steps.")
+    eagle_topk: CountOrNull = Field(None, description="--speculative-eagle-topk.")
+    num_draft_tokens: CountOrNull = Field(None, description="--speculative-num-draft-tokens.")
+    tp_size: Count = Field(1, description="The tensor-parallel size.")
+    flags: dict[FlagName, Swept] = Field({}, description="Further SGLang flags.")
 
     def to_setting(self) -> Setting:
         flags: Flags = tuple(sorted(self.flags.items()))
@@ -152,39 +154,42 @@ class SettingSpec(Section):
 class WorkloadSpec(Section):
     """What is sent to a server."""
 
-    prompts: Prompts = 64
-    """A count of built-in prompts, or the path of a prompt file (relative to the spec)."""
-    prompt_set: Text = "mixed"
-    """Which built-in prompts."""
-    max_prompts: Count | None = None
-    """At most so many prompts of the file, chosen by the seed."""
-    concurrency: Counts = (1, 8)
-    """Requests in flight; every value is one measurement of each launch."""
-    max_new_tokens: Count = 256
-    """Tokens generated per request."""
-    temperature: Annotated[float, Field(ge=0)] = 0.0
-    """Sampling temperature; 0 is greedy."""
-    seed: Whole = 0
-    """Chooses and orders prompts."""
-    warmup_prompts: Count = 4
-    """Prompts sent before measuring; never among the measured ones."""
-    ignore_eos: bool = False
-    """Generate max_new_tokens whatever the model says."""
-    stream: bool = True
-    """Stream the answers; needed for latencies."""
-    max_attempts: Count = 2
-    """Tries per request; every retry is counted."""
+    prompts: Prompts = Field(
+        64,
+        description="A count of built-in prompts, a built-in set (chat, code, mathematics), a .jsonl or .json file, a "
+        "folder of .txt files (paths relative to the spec), or hf:DATASET.",
+    )
+    count: Count | None = Field(
+        None, description="How many prompts of a set, file, folder or dataset, chosen by the seed; by default all."
+    )
+    text_field: Text = Field(
+        "text", description="The field of a file's objects that holds the prompt, where there are no messages."
+    )
+    min_prompt_tokens: Count | None = Field(None, description="Leave out shorter prompts (in the target's tokens).")
+    max_prompt_tokens: Count | None = Field(None, description="Leave out longer prompts (in the target's tokens).")
+    concurrency: Counts = Field(
+        (1, 8), description="Requests in flight (closed loop); every value is one measurement of each launch."
+    )
+    request_rate: Rates = Field(
+        (), description="Requests per second with Poisson arrivals (open loop); every value is one more measurement."
+    )
+    max_new_tokens: Count = Field(256, description="Tokens generated per request.")
+    temperature: Annotated[float, Field(ge=0)] = Field(0.0, description="Sampling temperature; 0 is greedy.")
+    seed: Whole = Field(0, description="Chooses and orders prompts.")
+    warmup_prompts: Count = Field(4, description="Prompts sent before measuring; never among the measured ones.")
+    ignore_eos: bool = Field(False, description="Generate max_new_tokens whatever the model says.")
+    stream: bool = Field(True, description="Stream the answers; needed for latencies.")
+    max_attempts: Count = Field(2, description="Tries per request; every retry is counted.")
 
 
 class ObjectiveSpec(Section):
     """What is best."""
 
-    metric: Metric = "output_throughput"
-    """The number that ranks trials."""
-    concurrency: Count | None = None
-    """The concurrency at which it is read; by default the first of the workload."""
-    direction: Direction | None = None
-    """By default `minimize` for latencies, else `maximize`."""
+    metric: Metric = Field("output_throughput", description="The number that ranks trials.")
+    concurrency: Count | None = Field(
+        None, description="The concurrency at which it is read; by default the first of the workload."
+    )
+    direction: Direction | None = Field(None, description="By default `minimize` for latencies, else `maximize`.")
 
     @property
     def goal(self) -> Direction:
@@ -194,54 +199,45 @@ class ObjectiveSpec(Section):
 class BudgetSpec(Section):
     """When to stop. Whatever comes first; by default when every distinct setting has been measured."""
 
-    trials: Count | None = None
-    """Trials of the search, answered ones included."""
-    launches: Count | None = None
-    """Server starts, baselines and retries included."""
-    wall_time_s: Seconds | None = None
-    """Seconds after which no trial starts."""
-    repeats: Count = 1
-    """Launches of each distinct setting."""
-    retries: Whole = 2
-    """How often a trial is run again after trouble that its setting did not cause."""
+    trials: Count | None = Field(None, description="Trials of the search, answered ones included.")
+    launches: Count | None = Field(None, description="Server starts, baselines and retries included.")
+    wall_time_s: Seconds | None = Field(None, description="Seconds after which no trial starts.")
+    repeats: Count = Field(1, description="Launches of each distinct setting.")
+    retries: Whole = Field(
+        2, description="How often a trial is run again after trouble that its setting did not cause."
+    )
 
 
 class SearchSpec(Section):
     """How the next setting is chosen."""
 
-    sampler: Sampler = "tpe"
-    """An Optuna sampler."""
-    seed: Whole = 0
-    """Seed of the sampler."""
-    storage: Text | None = None
-    """Optuna storage URL; by default SQLite in the study's folder."""
+    sampler: Sampler = Field("tpe", description="An Optuna sampler.")
+    seed: Whole = Field(0, description="Seed of the sampler.")
+    storage: Text | None = Field(None, description="Optuna storage URL; by default SQLite in the study's folder.")
 
 
 class TrackingSpec(Section):
     """The MLflow view, which can be rebuilt from the records at any time."""
 
-    enabled: bool = True
-    """Write the view while the sweep runs."""
-    uri: Text | None = None
-    """MLflow tracking URI; by default SQLite in the home of all studies."""
-    experiment: Text | None = None
-    """MLflow experiment; by default the study's name."""
+    enabled: bool = Field(True, description="Write the view while the sweep runs.")
+    uri: Text | None = Field(None, description="MLflow tracking URI; by default SQLite in the home of all studies.")
+    experiment: Text | None = Field(None, description="MLflow experiment; by default the study's name.")
 
 
 class SweepSpec(Section):
     """One sweep. Only target, draft and space are needed."""
 
-    study: StudyName
-    """The study's name; by default the file's."""
-    target: Text
-    """The served model: a folder (relative to the spec) or a Hugging Face repo id in the local cache."""
-    draft: Text
-    """Its EAGLE-3 draft: a folder (relative to the spec) or a Hugging Face repo id in the local cache."""
+    study: StudyName = Field(description="The study's name; by default the file's.")
+    target: Text = Field(
+        description="The served model: a folder (relative to the spec) or a Hugging Face repo id in the local cache."
+    )
+    draft: Text = Field(
+        description="Its EAGLE-3 draft: a folder (relative to the spec) or a Hugging Face repo id in the local cache."
+    )
     engine: EngineSpec = EngineSpec()
     cluster: ClusterSpec = ClusterSpec()
     space: SpaceSpec
-    suspect: SettingSpec | None = None
-    """The setting that disappoints; always measured."""
+    suspect: SettingSpec | None = Field(None, description="The setting that disappoints; always measured.")
     workload: WorkloadSpec = WorkloadSpec()
     objective: ObjectiveSpec = ObjectiveSpec()
     budget: BudgetSpec = BudgetSpec()

@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-import search_spaces
+from actors.load.prompt_sources import DATASET_PREFIX, builtin_set_names
 from search_spaces.errors import InputError
+from search_spaces.ready_spaces import CATALOG, ready_space_names
 from sweeps.nearest import nearest
 from sweeps.overrides import Override, apply_overrides, parse_overrides
 from sweeps.spec_checks import problems_between
@@ -18,7 +19,6 @@ from sweeps.spec_problems import Problem, explain
 from sweeps.spec_schema import SweepSpec
 from sweeps.spec_yaml import Document, KeyPath, read_yaml, show_path
 
-CATALOG = Path(search_spaces.__file__).parent / "catalog"
 SECTIONS = frozenset({"engine", "cluster", "space", "workload", "objective", "budget", "search", "tracking"})
 
 
@@ -84,7 +84,7 @@ class SpecSource:
             filled["space"] = self._with_catalog(filled["space"])
         for key, absolute in (("target", self._model), ("draft", self._model)):
             _replace_text(filled, key, absolute)
-        for section, key, absolute in (("engine", "python", self._interpreter), ("workload", "prompts", self._file)):
+        for section, key, absolute in (("engine", "python", self._interpreter), ("workload", "prompts", self._prompts)):
             if isinstance(filled.get(section), Mapping):
                 filled[section] = dict(filled[section])
                 _replace_text(filled[section], key, absolute)
@@ -94,7 +94,7 @@ class SpecSource:
         name = space.get("catalog")
         if not isinstance(name, str):
             return space
-        names = sorted(file.stem for file in CATALOG.glob("*.yaml"))
+        names = ready_space_names()
         if name not in names:
             raise self.refusal([(("space", "catalog"), f"no ready space is called {show(name)}{nearest(name, names)}")])
         ready = read_yaml((CATALOG / f"{name}.yaml").read_text(encoding="utf-8"), f"catalog/{name}.yaml")
@@ -108,6 +108,9 @@ class SpecSource:
 
     def _interpreter(self, text: str) -> str:
         return self._file(text) if "/" in text else text
+
+    def _prompts(self, text: str) -> str:
+        return text if text in builtin_set_names() or text.startswith(DATASET_PREFIX) else self._file(text)
 
     def _file(self, text: str) -> str:
         # no resolve(): a virtual environment's python is a symlink that must stay one

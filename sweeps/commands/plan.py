@@ -1,0 +1,44 @@
+"""`specsweep plan`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from search_spaces.errors import InputError
+from sweeps.commands.options import AsJson, Overrides, SpecFile, print_json
+
+SecondsPerLaunch = Annotated[
+    float,
+    typer.Option(min=1, help="For the estimated time: one server start with its measurements, in seconds."),
+]
+
+
+def plan(
+    spec_file: SpecFile,
+    overrides: Overrides = None,
+    seconds_per_launch: SecondsPerLaunch = 180.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a sweep would run, without starting anything.
+
+    Lists what SGLang would refuse and why, what it would silently change, which settings are one and the same server,
+    and how many servers would be started. Exit code 2 when nothing in the space is legal.
+
+    Example: specsweep plan sweeps/specs/demo.yaml --set space.tp_size=[1,2]
+    """
+    from sweeps.plan_view import show_plan
+    from sweeps.planning import make_plan
+    from sweeps.spec import load_spec
+
+    spec = load_spec(spec_file, overrides or ())
+    try:
+        made = make_plan(spec)
+        if as_json:
+            print_json(made.to_json())
+        else:
+            typer.echo(show_plan(made, spec.cluster.gpus, seconds_per_launch))
+        made.servers.require_legal()
+    except InputError as error:
+        raise InputError(f"{spec_file}: {error}") from error

@@ -1,0 +1,109 @@
+"""A plan as people read it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from search_spaces.config import layout_label
+from search_spaces.plan import SpacePlan
+from sweeps.planning import SweepPlan
+from sweeps.progress import show_duration
+from sweeps.text_table import format_table
+
+ROWS_SHOWN = 12
+
+
+def show_plan(plan: SweepPlan, gpus: int | None, seconds_per_launch: float) -> str:
+    """The summary, then refusals by rule, silent changes, layouts and notes; long lists are cut and say so."""
+    servers = plan.servers
+    parts = [_summary(plan, gpus, seconds_per_launch)]
+    if servers.illegal:
+        refused = servers.requested - servers.legal
+        parts.append(f"Illegal: {_count(refused, 'setting')}\n{_illegal(servers)}")
+    if servers.adjusted:
+        parts.append(f"Changed silently by SGLang\n{_adjusted(servers)}")
+    parts.append(f"Layouts\n{_layouts(servers)}")
+    if servers.notes:
+        parts.append("Notes\n" + "\n".join(f"  {note.message}" for note in servers.notes))
+    return "\n\n".join(parts)
+
+
+def estimate_s(plan: SweepPlan, gpus: int | None, seconds_per_launch: float) -> float:
+    """Launches priced alike, packed on `gpus` by their TP size; one after another when the number is not known."""
+    if gpus is None:
+        return plan.launches * seconds_per_launch
+    repeats = plan.servers.repeats
+    sizes = [group.effective.tp_size for group in plan.servers.groups] * repeats
+    sizes += [baseline.tp_size for baseline in (*plan.servers.baselines, *plan.extra_baselines)]
+    if plan.suspect is not None and plan.suspect_is_extra:
+        sizes += [plan.suspect.effective.tp_size] * repeats
+    return sum(seconds_per_launch / max(1, gpus // size) for size in sizes)
+
+
+def _summary(plan: SweepPlan, gpus: int | None, seconds_per_launch: float) -> str:
+    servers = plan.servers
+    baselines = len(servers.baselines) + len(plan.extra_baselines)
+    parts = [_count(servers.effective, "server")]
+    if servers.repeats > 1:
+        parts[0] += f" x {servers.repeats} repeats"
+    if plan.suspect_is_extra:
+        parts.append("the suspect")
+    parts.append(_count(baselines, "baseline"))
+    how = "one after another" if gpus is None else f"on {_count(gpus, 'slot')}"
+    duration = show_duration(estimate_s(plan, gpus, seconds_per_launch))
+    rows = [
+        ("settings asked", servers.requested, ""),
+        ("legal", servers.legal, ""),
+        ("distinct servers", servers.effective, "settings that end up as one server are launched once"),
+        ("launches", plan.launches, " + ".join(parts)),
+    ]
+    lines = [f"Study {plan.study}, by the rules of SGLang {plan.context.sglang_version}"]
+    lines += [f"  {name:<18}{number:>8}  {comment}".rstrip() for name, number, comment in rows]
+    lines.append(f"  {'time':<18}about {duration} at {seconds_per_launch:g} s a launch, {how}")
+    return "\n".join(lines)
+
+
+def _illegal(servers: SpacePlan) -> str:
+    counts: dict[str, int] = defaultdict(int)
+    examples: dict[str, str] = {}
+    for row in servers.illegal:
+        counts[row.rule] += row.settings
+        numbers = _triple((row.num_steps, row.eagle_topk, row.num_draft_tokens))
+        where = f" layout {row.layout}" if row.layout else ""
+        examples.setdefault(row.rule, f"{numbers} tp {row.tp_size}{where}: {row.message}")
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return format_table(("rule", "settings", "for example"), [(rule, count, examples[rule]) for rule, count in ranked])
+
+
+def _adjusted(servers: SpacePlan) -> str:
+    shown = servers.adjusted[:ROWS_SHOWN]
+    rows = [(_triple(row.requested), _triple(row.effective), row.settings, row.rule) for row in shown]
+    table = format_table(("asked", "runs as", "settings", "rule"), rows)
+    more = len(servers.adjusted) - len(shown)
+    return table + (f"\n  and {more} more (--json has all)" if more else "")
+
+
+def _layouts(servers: SpacePlan) -> str:
+    return format_table(("layout", "taps", "ids in the draft's config", ""), list(_layout_rows(servers)))
+
+
+def _layout_rows(servers: SpacePlan) -> Iterator[tuple[str | None, ...]]:
+    first: dict[tuple[int, ...], str] = {}
+    for row in servers.layouts:
+        taps = None if row.taps is None else layout_label(row.taps)
+        ids = "none" if row.ids is None else str(list(row.ids))
+        comment = ""
+        if row.refusal is not None:
+            comment = row.refusal[1]
+        elif row.taps is not None and first.setdefault(row.taps, row.name) != row.name:
+            comment = f"the same as {first[row.taps]}"
+        yield row.name, taps, ids, comment
+
+
+def _triple(numbers: tuple[int | None, int | None, int | None]) -> str:
+    return "(" + ",".join("null" if number is None else str(number) for number in numbers) + ")"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -1,0 +1,132 @@
+"""From a spec to its plan: the models' facts, the rules' context, the space. Reads files, starts nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from search_spaces.checkpoints import read_draft, read_target
+from search_spaces.config import EngineConfig
+from search_spaces.errors import InputError
+from search_spaces.plan import SpacePlan, plan_space
+from search_spaces.rulings import Illegal, Legal, RuleContext
+from search_spaces.sglang_rules import resolve_setting
+from search_spaces.space import SearchSpace
+from sweeps.spec_schema import SweepSpec
+
+RULES_MADE_FOR = "0.5.23"
+"""The SGLang version assumed when neither the spec nor an installed SGLang says which one will run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPlan:
+    """What a sweep would run. `suspect` is None when the spec names none; it may be one of the space's servers."""
+
+    study: str
+    context: RuleContext
+    space: SearchSpace
+    servers: SpacePlan
+    suspect: Legal | None
+
+    @property
+    def extra_baselines(self) -> tuple[EngineConfig, ...]:
+        """The suspect's baseline when no server of the space has its TP size."""
+        if self.suspect is None:
+            return ()
+        size = self.suspect.effective.tp_size
+        if any(baseline.tp_size == size for baseline in self.servers.baselines):
+            return ()
+        return (EngineConfig(layout=None, triple=None, tp_size=size),)
+
+    @property
+    def suspect_is_extra(self) -> bool:
+        """True when the suspect is a server that the space does not have."""
+        effective = self.suspect and self.suspect.effective
+        return effective is not None and all(group.effective != effective for group in self.servers.groups)
+
+    @property
+    def launches(self) -> int:
+        """Server starts without retries: every distinct server `repeats` times, and each baseline."""
+        extra = self.servers.repeats if self.suspect_is_extra else 0
+        return self.servers.launches + extra + len(self.extra_baselines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain values: the space's (schema 1), with the study, the SGLang version and the suspect."""
+        content = self.servers.to_json()
+        numbers = self.suspect and self.suspect.effective.triple
+        content["study"] = self.study
+        content["sglang_version"] = self.context.sglang_version
+        content["launches"] = self.launches
+        content["baselines"] = len(self.servers.baselines) + len(self.extra_baselines)
+        content["suspect"] = self.suspect and {
+            "layout": list(self.suspect.effective.layout or ()),
+            "num_steps": numbers and numbers.num_steps,
+            "eagle_topk": numbers and numbers.eagle_topk,
+            "num_draft_tokens": numbers and numbers.num_draft_tokens,
+            "tp_size": self.suspect.effective.tp_size,
+            "in_space": not self.suspect_is_extra,
+        }
+        return content
+
+
+def make_plan(spec: SweepSpec) -> SweepPlan:
+    """Everything that would run, would not, or would collapse; legal or not.
+
+    InputError when a model cannot be read, or when the suspect cannot run at all.
+    """
+    context, space = rule_context(spec), search_space(spec)
+    return SweepPlan(
+        study=spec.study,
+        context=context,
+        space=space,
+        servers=plan_space(space, context, repeats=spec.budget.repeats),
+        suspect=_resolve_suspect(spec, context),
+    )
+
+
+def rule_context(spec: SweepSpec) -> RuleContext:
+    """What the rules need to know beside the space: both models, the SGLang version, the fixed flags."""
+    return RuleContext(
+        target=read_target(spec.target),
+        draft=read_draft(spec.draft),
+        sglang_version=sglang_version(spec),
+        args=spec.engine.args,
+    )
+
+
+def search_space(spec: SweepSpec) -> SearchSpace:
+    """The spec's space as the planner takes it."""
+    space = spec.space
+    return SearchSpace(
+        layout=space.layout_labels,
+        num_steps=space.num_steps,
+        eagle_topk=space.eagle_topk,
+        num_draft_tokens=space.num_draft_tokens,
+        tp_size=space.tp_size,
+        flags=tuple(sorted(space.flags.items())),
+    )
+
+
+def sglang_version(spec: SweepSpec) -> str:
+    """The spec's version, else the one installed beside specsweep, else the one the rules were made for.
+
+    Another interpreter (`engine.python`) is not asked: planning starts no process.
+    """
+    if spec.engine.sglang_version:
+        return spec.engine.sglang_version
+    if spec.engine.python is None:
+        try:
+            return metadata.version("sglang")
+        except metadata.PackageNotFoundError:
+            pass
+    return RULES_MADE_FOR
+
+
+def _resolve_suspect(spec: SweepSpec, context: RuleContext) -> Legal | None:
+    if spec.suspect is None:
+        return None
+    ruling = resolve_setting(spec.suspect.to_setting(), context)
+    if isinstance(ruling, Illegal):
+        raise InputError(f"suspect: cannot run: {ruling.message} ({ruling.rule})")
+    return ruling
