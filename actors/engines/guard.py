@@ -1,0 +1,217 @@
+"""The process guard: starts one server and sees to it that nothing of it outlives its owner.
+
+    python -S -E guard.py GRACE_S LOG STATUS -- COMMAND...
+
+Standard input is the read end of a pipe whose write end only the owner holds. The guard leaves the owner's process
+tree (double fork, own session), so that whatever ends the owner does not end the guard; becomes a subreaper, so that
+every process the server starts stays its descendant whatever sessions they make; and starts the server in a session of
+its own, which the kernel kills should the guard itself be killed. When the pipe closes or the server exits, the guard
+ends all descendants, removes the shared memory files they had mapped, and leaves.
+
+On standard output it says, in one line of JSON, which processes it made: `guard` and `server`, each `[pid, start]`.
+STATUS receives, when the server has exited, one JSON object: `exit_code`, `signal` (one of them null) and `asked`
+(true when the owner let go first). The file is renamed into place, so a reader sees all of it or nothing.
+
+Uses the standard library only and is also importable: the owner's side shares its reading of /proc.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SHARED_MEMORY_PREFIXES = ("sglang_", "sgl_shm", "multi_tokenizer_args_")
+"""Files under /dev/shm that SGLang leaves behind, even after a clean stop (srt/utils/stale_shm_cleanup.py lists them)."""
+
+MAPS_EVERY_S = 10.0
+"""How often the mapped files are noted, for a server that dies without warning."""
+
+ProcessId = tuple[int, int]
+"""(pid, start time in clock ticks since boot): never equal for two processes of one boot."""
+
+
+def read_stat(pid: int) -> tuple[str, int, int] | None:
+    """(state, parent pid, start time) of a process from /proc, None when there is none. Zombies have state `Z`."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    fields = text[text.rindex(")") + 2 :].split()  # the name before it may hold spaces and brackets
+    return fields[0], int(fields[1]), int(fields[19])
+
+
+def all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - half the time of iterdir
+
+
+def is_alive(process: ProcessId) -> bool:
+    """True while this very process runs; false for a zombie, and for a stranger that got the same pid."""
+    stat = read_stat(process[0])
+    return stat is not None and stat[0] not in "ZX" and stat[2] == process[1]
+
+
+def send_signal(process: ProcessId, signal_number: int) -> None:
+    """Signal this very process, or nobody: the descriptor is taken first, then the identity is checked."""
+    try:
+        descriptor = os.pidfd_open(process[0])
+    except OSError:
+        return
+    try:
+        if is_alive(process):
+            signal.pidfd_send_signal(descriptor, signal_number)
+    except (ProcessLookupError, PermissionError):
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def descendants(root: int) -> list[ProcessId]:
+    """Every living process below `root`, in no particular order. Zombies are left out but walked through."""
+    children: dict[int, list[int]] = {}
+    found: dict[int, ProcessId] = {}
+    for pid in all_pids():
+        stat = read_stat(pid)
+        if stat is not None:
+            children.setdefault(stat[1], []).append(pid)
+            if stat[0] not in "ZX":
+                found[pid] = (pid, stat[2])
+    result, pending = [], [root]
+    while pending:
+        below = children.get(pending.pop(), [])
+        pending += below
+        result += [found[pid] for pid in below if pid in found]
+    return result
+
+
+def mapped_shared_memory(processes: list[ProcessId]) -> set[str]:
+    """Paths of SGLang's own shared memory files that these processes have mapped."""
+    paths: set[str] = set()
+    for pid, _ in processes:
+        try:
+            lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            _, shm, name = line.partition("/dev/shm/")
+            if shm and name.startswith(SHARED_MEMORY_PREFIXES) and "/" not in name:
+                paths.add("/dev/shm/" + name.removesuffix(" (deleted)"))
+    return paths
+
+
+def _reap() -> None:
+    """Collect zombies that were handed to this subreaper, the server excepted only once it has been collected."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _exec_server(command: list[str], log: str) -> None:
+    os.setsid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for source, target in ((null, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
+    except OSError as problem:
+        os.write(2, f"cannot start {command[0]}: {problem.strerror}\n".encode())
+        os._exit(127)
+
+
+def _write_status(path: str, wait_status: int, *, asked: bool) -> None:
+    code = os.waitstatus_to_exitcode(wait_status)
+    content = {"exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None, "asked": asked}
+    temporary = f"{path}.{os.getpid()}"
+    Path(temporary).write_text(json.dumps(content), encoding="ascii")
+    os.replace(temporary, path)  # noqa: PTH105
+
+
+class _Guard:
+    """Waits for the owner's end or the server's, then clears up. One per process; single-threaded."""
+
+    def __init__(self, server: int, grace_s: float, status: str) -> None:
+        self._server, self._grace_s, self._status = server, grace_s, status
+        self._asked = False
+        self._shared_memory: set[str] = set()
+
+    def run(self) -> None:
+        self._wait_for_an_end()
+        self._note_shared_memory()
+        if self._asked:
+            self._stop_server()
+        self._kill_everything()
+        for path in self._shared_memory:
+            Path(path).unlink(missing_ok=True)
+
+    def _wait_for_an_end(self) -> None:
+        poll = select.poll()
+        poll.register(0, select.POLLHUP | select.POLLIN)
+        poll.register(os.pidfd_open(self._server), select.POLLIN)
+        while not (ready := [descriptor for descriptor, _ in poll.poll(MAPS_EVERY_S * 1000)]):
+            self._note_shared_memory()
+        self._asked = 0 in ready
+
+    def _note_shared_memory(self) -> None:
+        self._shared_memory |= mapped_shared_memory(descendants(os.getpid()))
+
+    def _stop_server(self) -> None:
+        """SIGTERM, then wait for the server alone: with it gone nothing is left to be polite to."""
+        os.kill(self._server, signal.SIGTERM)  # our child and not yet collected, so the pid is still its own
+        deadline = time.monotonic() + self._grace_s
+        while not self._server_ended() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _server_ended(self) -> bool:
+        """Collect the server's exit status, once; true when it has ended."""
+        if self._server:
+            pid, wait_status = os.waitpid(self._server, os.WNOHANG)
+            if pid == 0:
+                return False
+            self._server = 0
+            _write_status(self._status, wait_status, asked=self._asked)
+        return True
+
+    def _kill_everything(self) -> None:
+        while left := descendants(os.getpid()):
+            for process in left:
+                send_signal(process, signal.SIGKILL)
+            time.sleep(0.02)
+            if self._server_ended():
+                _reap()
+        self._server_ended()
+
+
+def main(arguments: list[str]) -> None:
+    grace_s, log, status, command = float(arguments[0]), arguments[1], arguments[2], arguments[4:]
+    if os.fork():
+        os._exit(0)  # the guard is now nobody's child, so a kill of the owner's children does not reach it
+    os.setsid()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # Ray's workers start their children with SIGINT blocked
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    server = os.fork()
+    if server == 0:
+        _exec_server(command, log)
+    made = {name: [pid, (read_stat(pid) or ("", 0, 0))[2]] for name, pid in (("guard", os.getpid()), ("server", server))}
+    os.write(1, (json.dumps(made) + "\n").encode())
+    os.close(1)
+    os.close(2)
+    _Guard(server, grace_s, status).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
