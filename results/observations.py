@@ -74,6 +74,8 @@ class LaunchObservation:
 
     `effective_args` are the server's resolved arguments as read back from `/server_info`. `accelerator` says on what
     the numbers were measured; `stand_in_kernels` is True when CUDA kernels were replaced by the CPU stand-in.
+    `findings` are one line each: what the server changed by itself, and what makes its numbers less than they seem.
+    `findings` are one line each: what the server changed by itself, and what makes its numbers less than they seem.
     """
 
     command: tuple[str, ...]
@@ -85,3 +87,4 @@ class LaunchObservation:
     port: int
     device_ids: tuple[str, ...]
     effective_args: Mapping[str, Any] = field(repr=False)
+    findings: tuple[str, ...] = ()

@@ -29,7 +29,9 @@ from pathlib import Path
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHARED_MEMORY_PREFIXES = ("sglang_", "sgl_shm", "multi_tokenizer_args_")
-"""Files under /dev/shm that SGLang leaves behind, even after a clean stop (srt/utils/stale_shm_cleanup.py lists them)."""
+"""Files in shared memory that SGLang leaves, even after a clean stop (listed in its utils/stale_shm_cleanup.py)."""
+
+SHARED_MEMORY = "/dev/shm/"  # noqa: S108
 
 MAPS_EVERY_S = 10.0
 """How often the mapped files are noted, for a server that dies without warning."""
@@ -100,9 +102,9 @@ def mapped_shared_memory(processes: list[ProcessId]) -> set[str]:
         except OSError:
             continue
         for line in lines:
-            _, shm, name = line.partition("/dev/shm/")
+            _, shm, name = line.partition(SHARED_MEMORY)
             if shm and name.startswith(SHARED_MEMORY_PREFIXES) and "/" not in name:
-                paths.add("/dev/shm/" + name.removesuffix(" (deleted)"))
+                paths.add(SHARED_MEMORY + name.removesuffix(" (deleted)"))
     return paths
 
 
@@ -206,7 +208,9 @@ def main(arguments: list[str]) -> None:
     server = os.fork()
     if server == 0:
         _exec_server(command, log)
-    made = {name: [pid, (read_stat(pid) or ("", 0, 0))[2]] for name, pid in (("guard", os.getpid()), ("server", server))}
+    made = {
+        name: [pid, (read_stat(pid) or ("", 0, 0))[2]] for name, pid in (("guard", os.getpid()), ("server", server))
+    }
     os.write(1, (json.dumps(made) + "\n").encode())
     os.close(1)
     os.close(2)

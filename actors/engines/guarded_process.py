@@ -47,7 +47,9 @@ class ExitStatus:
 class GuardedProcess:
     """One server under a guard. Made by `start`; `close` may be called from any thread, any number of times."""
 
-    def __init__(self, guard_id: ProcessId, server_id: ProcessId, pipe: int, status: Path, owner: str, grace_s: float):
+    def __init__(
+        self, *, guard_id: ProcessId, server_id: ProcessId, pipe: int, status: Path, owner: str, grace_s: float
+    ) -> None:
         self._guard, self._server = guard_id, server_id
         self._pipe: int | None = pipe
         self._status, self._owner, self._grace_s = status, owner, grace_s
@@ -90,7 +92,7 @@ class GuardedProcess:
         if errors:
             LOG.warning("process guard: %s", errors.decode(errors="replace").strip())
         guard_id, server_id = tuple(made["guard"]), tuple(made["server"])
-        return cls(guard_id, server_id, write_end, status, owner, grace_s)
+        return cls(guard_id=guard_id, server_id=server_id, pipe=write_end, status=status, owner=owner, grace_s=grace_s)
 
     @property
     def pid(self) -> int:

@@ -17,7 +17,7 @@ FIRST, LAST, STEP = 20_000, 32_700, 100
 """Below Linux's ephemeral range (32768 and up), where any client's outgoing connection may sit."""
 
 RENDEZVOUS_OFFSET = 61
-"""Of the rendezvous port (`--nccl-port`) from the HTTP port; away from 33 to 39, where another lease's derived ports are."""
+"""Of the rendezvous port (`--nccl-port`) from the HTTP port; not 33 to 39, where another lease's derived ports are."""
 
 
 class PortLease:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import socket
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def test_leases_are_a_hundred_apart_and_below_the_ephemeral_range() -> None:
     leases = [lease_ports() for _ in range(20)]
     ports = sorted(lease.http for lease in leases)
     try:
-        assert min(b - a for a, b in zip(ports, ports[1:], strict=False)) >= 100
+        assert min(b - a for a, b in itertools.pairwise(ports)) >= 100
         assert max(lease.rendezvous for lease in leases) < 32768
         assert all(lease.rendezvous != lease.http for lease in leases)
     finally:

@@ -1,0 +1,1 @@
+"""On the PYTHONPATH of servers without a CPU build of sgl_kernel."""

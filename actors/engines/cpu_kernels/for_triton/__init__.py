@@ -1,0 +1,1 @@
+"""On the PYTHONPATH of servers without triton."""

@@ -1,0 +1,226 @@
+"""The engine that owns one real SGLang server: launches it under the guard, verifies it, and clears up after it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from actors.engines import devices
+from actors.engines.command import redact, server_args, server_command, world_size
+from actors.engines.draft_config import override_ids, write_draft_config
+from actors.engines.effective import is_another_server, log_findings, resolved_args, verify
+from actors.engines.environment import Environment, build_environment, is_simulating
+from actors.engines.guarded_process import GuardedProcess, sweep_leftovers
+from actors.engines.launch_log import classify, tail
+from actors.engines.ports import PortLease, lease_ports
+from actors.engines.readiness import read_log, wait_until_ready
+from actors.engines.server_spec import ServerSpec
+from results.failures import Failure
+from results.observations import LaunchObservation
+from search_spaces.config import EngineConfig, FlagValue
+from search_spaces.dialects import Inexpressible
+from search_spaces.errors import InputError
+
+LOG = logging.getLogger(__name__)
+
+MEMORY_SLACK_MIB = 512
+"""By how much GPU memory may be higher after a server than before it."""
+
+
+class SglangServer:
+    """An `Engine`. At most one server runs; everything it leaves on this machine is in `spec.work_dir`.
+
+    `close` may be called from another thread while `apply` works; `apply` then returns an `interrupted` failure.
+    """
+
+    def __init__(self, spec: ServerSpec) -> None:
+        """Makes the work folder and ends what a killed predecessor of the same sweep and slot has left running."""
+        self._spec = spec
+        spec.work_dir.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.RLock()  # over _running and _stop
+        self._running: _Running | None = None
+        self._closed = False
+        self._launches = 0
+        self._log: Path | None = None
+        ended = sweep_leftovers(spec.owner)
+        if ended:
+            LOG.warning("ended %d processes that an earlier owner of %s had left", ended, spec.owner)
+
+    def apply(self, config: EngineConfig) -> LaunchObservation | Failure:
+        """See `Engine.apply`. Everything differing means a new launch; a port taken meanwhile is tried elsewhere."""
+        running = self._running
+        if running is not None and running.config == config and running.process.alive:
+            return running.launch
+        self._stop()
+        if self._closed:
+            return Failure(phase="launch", kind="interrupted", message="the engine is closed")
+        outcome: LaunchObservation | Failure = self._launch(config)
+        for _ in range(1, self._spec.port_attempts):
+            if not (isinstance(outcome, Failure) and outcome.kind == "port_in_use") or self._spec.port is not None:
+                break
+            LOG.info("%s; trying other ports", outcome.message)
+            outcome = self._launch(config)
+        return outcome
+
+    @property
+    def base_url(self) -> str:
+        if self._running is None:
+            raise RuntimeError("no server runs")
+        return self._running.base_url
+
+    def failure_now(self) -> Failure | None:
+        running = self._running
+        if running is None or running.process.alive:
+            return None
+        return classify(read_log(running.log), running.process.exit_status(), "measure")
+
+    def log_tail(self, max_bytes: int = 65536) -> str:
+        return "" if self._log is None else tail(read_log(self._log, max_bytes * 2), max_bytes)
+
+    def close(self) -> None:
+        self._closed = True
+        self._stop()
+
+    def _launch(self, config: EngineConfig) -> LaunchObservation | Failure:
+        """One start. After a Failure nothing of it is left."""
+        spec = self._spec
+        planned = self._plan(config)
+        if isinstance(planned, Failure):
+            return planned
+        environment, draft_config, scratch = planned
+        try:
+            ports = lease_ports(spec.port)
+        except InputError as problem:
+            shutil.rmtree(scratch, ignore_errors=True)
+            return Failure(phase="launch", kind="port_in_use", message=str(problem))
+        args = server_args(
+            spec, config, port=ports.http, rendezvous_port=ports.rendezvous, draft_config=draft_config
+        )
+        command = server_command(spec, args)
+        with self._lock:
+            if self._closed:
+                ports.release()
+                shutil.rmtree(scratch, ignore_errors=True)
+                return Failure(phase="launch", kind="interrupted", message="the engine is closed")
+            running = _Running(spec, config, args, command, environment, ports, scratch, self._next_log())
+            self._running = running
+        LOG.info("starting %s", " ".join(redact(command)))
+        outcome = running.wait(lambda: self._closed)
+        if isinstance(outcome, Failure):
+            self._stop()
+        return outcome
+
+    def _plan(self, config: EngineConfig) -> tuple[Environment, Path | None, Path] | Failure:
+        spec = self._spec
+        draft_config = None
+        if config.layout is not None:
+            try:
+                ids = override_ids(spec, config.layout)
+            except InputError as problem:
+                return Failure(phase="launch", kind="bad_config", message=str(problem))
+            if isinstance(ids, Inexpressible):
+                return Failure(phase="launch", kind="bad_config", message=ids.reason)
+            if ids is not None:
+                draft_config = write_draft_config(spec, config.layout, ids)
+        scratch = Path(tempfile.mkdtemp(prefix="specsweep-"))  # short: sockets in it have a limit of 107 characters
+        environment = build_environment(spec, os.environ, world_size(spec, config), scratch)
+        if isinstance(environment, Failure):
+            scratch.rmdir()
+            return environment
+        return environment, draft_config, scratch
+
+    def _next_log(self) -> Path:
+        self._launches += 1
+        self._log = self._spec.work_dir / f"server-{self._launches}.log"
+        self._log.unlink(missing_ok=True)
+        return self._log
+
+    def _stop(self) -> None:
+        with self._lock:
+            running, self._running = self._running, None
+            if running is not None:
+                running.stop()
+
+
+class _Running:
+    """One launch and what it holds: process, ports, scratch folder, GPU memory."""
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        config: EngineConfig,
+        args: dict[str, FlagValue],
+        command: tuple[str, ...],
+        environment: Environment,
+        ports: PortLease,
+        scratch: Path,
+        log: Path,
+    ) -> None:
+        self.config, self.log = config, log
+        self._spec, self._args, self._command, self._environment = spec, args, command, environment
+        self._ports, self._scratch = ports, scratch
+        self._gpus = devices.list_gpus() if spec.device == "cuda" else ()
+        self._started = time.monotonic()
+        self.process = GuardedProcess.start(
+            command,
+            environment=environment.variables,
+            log=log,
+            status=log.with_suffix(".exit.json"),
+            owner=spec.owner,
+            grace_s=spec.stop_grace_s,
+        )
+        self.base_url = f"http://{spec.host}:{ports.http}"
+
+    def wait(self, given_up: Callable[[], bool]) -> LaunchObservation | Failure:
+        """Until the server answers and is what was asked for."""
+        info = wait_until_ready(self.base_url, self.process, self.log, self._spec.ready_timeout_s, given_up)
+        if isinstance(info, Failure):
+            return info
+        if is_another_server(info, self._ports.http, self._ports.rendezvous):
+            message = f"another server answers on port {self._ports.http}"
+            return Failure(phase="ready", kind="port_in_use", message=message, log_tail=tail(read_log(self.log)))
+        verification = verify(info, self.config, self._args)
+        if verification.mismatch is not None:
+            log_tail = tail(read_log(self.log))
+            return Failure(phase="verify", kind="mismatch", message=verification.mismatch, log_tail=log_tail)
+        self.launch = self._observe(info, verification.findings)
+        return self.launch
+
+    def stop(self) -> None:
+        """Returns when processes, ports, scratch files and GPU memory are given back."""
+        self.process.close()
+        self._ports.release()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._gpus:
+            limit = devices.memory_used_mib(self._spec.device_ids, self._gpus) + MEMORY_SLACK_MIB
+            used = devices.wait_for_memory(self._spec.device_ids, limit)
+            if used > limit:
+                ids = ", ".join(self._spec.device_ids)
+                LOG.warning("GPUs %s still use %d MiB, more than the %d MiB before the server", ids, used, limit)
+
+    def _observe(self, info: dict[str, Any], differences: tuple[str, ...]) -> LaunchObservation:
+        spec = self._spec
+        simulating = is_simulating(spec.environment)
+        findings = list(differences) + list(log_findings(read_log(self.log)))
+        if simulating:
+            findings.append(f"acceptance is simulated ({simulating}): nothing here is a measurement")
+        findings += [f"{name} is set where the actor runs and was not passed on" for name in self._environment.withheld]
+        return LaunchObservation(
+            command=redact(self._command),
+            engine_version=str(info.get("version", spec.sglang_version)),
+            accelerator=devices.describe(spec.device, spec.device_ids, self._gpus),
+            stand_in_kernels="sgl_kernel" in spec.stand_ins,
+            ready_s=time.monotonic() - self._started,
+            pid=self.process.pid,
+            port=self._ports.http,
+            device_ids=spec.device_ids,
+            effective_args=resolved_args(info),
+            findings=tuple(findings),
+        )
