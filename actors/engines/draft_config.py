@@ -19,7 +19,7 @@ from search_spaces.model_facts import DraftFacts
 IDS_KEY = "eagle_aux_hidden_state_layer_ids"
 
 
-def override_ids(spec: ServerSpec, layout: Taps) -> tuple[int, ...] | None | Inexpressible:
+def override_ids(spec: ServerSpec, layout: Taps) -> tuple[int, ...] | Inexpressible | None:
     """The ids that make this target class capture `layout`; None when the draft as shipped already says so."""
     dialect = dialect_of(spec.target.architecture, spec.sglang_version)
     num_layers = spec.target.num_layers

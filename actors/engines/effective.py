@@ -30,7 +30,7 @@ CHANGES = re.compile(
 )
 """How SGLang says that it runs something else than it was told."""
 
-ABOUT_SERVING = re.compile(r"specul|draft|attention|overlap|backend|graph|running.requests|chunk|memory|page|cache", re.I)
+ABOUT_SERVING = re.compile(r"specul|draft|attention|overlap|graph|running.requests|chunk|memory|page|cache", re.I)
 
 MAX_FINDINGS = 20
 
@@ -47,10 +47,11 @@ def read_triple(info: Mapping[str, Any]) -> Triple | None:
     """The triple a server runs, None without speculation. ValueError when it speculates but names no numbers."""
     if info.get("speculative_algorithm") is None:
         return None
-    numbers = {name: info.get(f"speculative_{name}") for name in ("num_steps", "eagle_topk", "num_draft_tokens")}
-    if None in numbers.values():
+    numbers = [info.get(f"speculative_{name}") for name in ("num_steps", "eagle_topk", "num_draft_tokens")]
+    if not all(isinstance(number, int) for number in numbers):
         raise ValueError(f"the server speculates without naming its triple: {numbers}")
-    return Triple(**numbers)
+    steps, topk, tokens = (int(number) for number in numbers if number is not None)
+    return Triple(num_steps=steps, eagle_topk=topk, num_draft_tokens=tokens)
 
 
 def verify(info: Mapping[str, Any], config: EngineConfig, asked: Mapping[str, FlagValue]) -> Verification:
@@ -96,15 +97,17 @@ def resolved_args(info: Mapping[str, Any]) -> dict[str, Any]:
         if SECRET.search(name) and value is not None:
             args[name] = REDACTED
     if isinstance(args.get("launch_command"), str):
-        args["launch_command"] = re.sub(r"(--[\w-]*(?:api-key|password|token|secret)[= ])\S+", rf"\1{REDACTED}", args["launch_command"])
+        args["launch_command"] = re.sub(
+            r"(--[\w-]*(?:api-key|password|token|secret)[= ])\S+", rf"\1{REDACTED}", args["launch_command"]
+        )
     return args
 
 
 def _same(asked: FlagValue, runs: object) -> bool:
     if isinstance(asked, bool) or isinstance(runs, bool) or runs is None:
-        return asked == runs
+        return asked is runs
     if isinstance(asked, int | float) and isinstance(runs, int | float):
-        return float(asked) == float(runs)
+        return bool(float(asked) == float(runs))
     return isinstance(runs, list | dict) or str(asked) == str(runs)  # a parsed value cannot be compared with its text
 
 

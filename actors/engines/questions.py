@@ -10,7 +10,6 @@ interpreter may be older than ours.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib.metadata
 import importlib.util
 import io
@@ -47,20 +46,17 @@ def _has_cpu_kernels() -> bool:
 def resolve(settings: list[list[str]]) -> dict[str, Any]:
     """SGLang's own argument resolution, as `sglang.launch_server` runs it before it starts anything."""
     try:
-        from sglang.srt.arg_groups.overrides import resolved_view
-        from sglang.srt.server_args import ServerArgs, prepare_server_args
+        from sglang.srt.server_args import prepare_server_args
     except Exception as problem:  # a missing dependency, or a release that has no such function
         return {"error": _line(problem)}
-    names = [field.name for field in dataclasses.fields(ServerArgs)]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for words in settings:
         errors = io.StringIO()
         try:
             with contextlib.redirect_stderr(errors):
                 args = prepare_server_args(words)
                 args.resolve_once()
-                view = resolved_view(args)
-                values = {name: getattr(view, name, None) for name in names}
+                values = args.resolved_dict()  # reading `args` itself would give what was asked
         except SystemExit:
             complaint = (errors.getvalue().strip().splitlines() or ["refused"])[-1]
             rows.append({"error": complaint, "args": {}})
@@ -84,7 +80,7 @@ def main() -> None:
     question = sys.argv[1]
     stdout, sys.stdout = sys.stdout, sys.stderr  # what imports print must not end up in the answer
     answer = find(sys.argv[2]) if question == "find" else resolve(json.load(sys.stdin))
-    print(json.dumps(answer), file=stdout)  # noqa: T201 - the answer
+    print(json.dumps(answer), file=stdout)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from results.failures import Failure
 FIRST_POLL_S, SLOWEST_POLL_S = 0.1, 1.0
 
 HUNG_AFTER_S = 20.0
-"""How long a server may live on, without a new line in its log, after a traceback; SGLang usually dies in one second."""
+"""How long a server may live on without a word after a traceback; SGLang usually dies within a second."""
 
 
 def wait_until_ready(

@@ -100,16 +100,23 @@ class SglangServer:
         except InputError as problem:
             shutil.rmtree(scratch, ignore_errors=True)
             return Failure(phase="launch", kind="port_in_use", message=str(problem))
-        args = server_args(
-            spec, config, port=ports.http, rendezvous_port=ports.rendezvous, draft_config=draft_config
-        )
+        args = server_args(spec, config, port=ports.http, rendezvous_port=ports.rendezvous, draft_config=draft_config)
         command = server_command(spec, args)
         with self._lock:
             if self._closed:
                 ports.release()
                 shutil.rmtree(scratch, ignore_errors=True)
                 return Failure(phase="launch", kind="interrupted", message="the engine is closed")
-            running = _Running(spec, config, args, command, environment, ports, scratch, self._next_log())
+            running = _Running(
+                spec=spec,
+                config=config,
+                args=args,
+                command=command,
+                environment=environment,
+                ports=ports,
+                scratch=scratch,
+                log=self._next_log(),
+            )
             self._running = running
         LOG.info("starting %s", " ".join(redact(command)))
         outcome = running.wait(lambda: self._closed)
@@ -154,6 +161,7 @@ class _Running:
 
     def __init__(
         self,
+        *,
         spec: ServerSpec,
         config: EngineConfig,
         args: dict[str, FlagValue],

@@ -319,8 +319,12 @@ def serve(argv: list[str]) -> None:
 
 
 def answer_question(argv: list[str]) -> None:
-    """Calls that are no server: the version, or what SGLang's argument resolution says (one JSON line per setting)."""
-    raise SystemExit(f"fake_sglang: cannot answer {argv}")
+    """What `questions.py` would answer under this interpreter."""
+    if argv[0] == "find":
+        answer: dict[str, Any] = {"version": VERSION, "stand_ins": []}
+    else:
+        answer = {"rows": [{"error": None, "args": resolve(parse_args(words))} for words in json.load(sys.stdin)]}
+    print(json.dumps(answer))
 
 
 def main(argv: list[str]) -> None:
@@ -328,8 +332,10 @@ def main(argv: list[str]) -> None:
         serve(argv[2:])
     elif argv and argv[0].endswith("fork_server.py"):
         serve(argv[1:])
+    elif argv and argv[0].endswith("questions.py"):
+        answer_question(argv[1:])
     else:
-        answer_question(argv)
+        raise SystemExit(f"fake_sglang: no idea how to run {argv}")
 
 
 if __name__ == "__main__":
