@@ -1,0 +1,78 @@
+"""Whether the machine itself became faster or slower during a study, told from repeated baselines."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from results.stats import PRIOR_DEGREES, PRIOR_DEVIATION, student_t_quantile
+from results.summary import Estimate
+
+MIN_POINTS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriftPoint:
+    """One repeated measurement: which configuration, when, and its positive value."""
+
+    group: str
+    at_unix_s: float
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """The relative change over the study (`change`, with its 95 % interval) and the line behind it."""
+
+    change: Estimate
+    slope_per_s: float
+    centre_unix_s: float
+
+    @property
+    def significant(self) -> bool:
+        return self.change.low > 0 or self.change.high < 0
+
+    def corrected(self, value: float, at_unix_s: float) -> float:
+        """The value as it would have been in the middle of the study; unchanged when the trend is not significant."""
+        return value * math.exp(-self.slope_per_s * (at_unix_s - self.centre_unix_s)) if self.significant else value
+
+    def __str__(self) -> str:
+        span = f"{self.change.value:+.1%} [{self.change.low:+.1%}, {self.change.high:+.1%}] over the study"
+        verdict = "significant, values are corrected for it" if self.significant else "not significant"
+        return f"baselines changed by {span}: {verdict}"
+
+
+def find_drift(points: Sequence[DriftPoint]) -> Drift | None:
+    """The common trend of repeated measurements; None when no configuration was measured three times.
+
+    One slope of the logarithm over time for all groups, each with its own level (least squares). The residual variance
+    is steadied by the prior of `moderated_spread`, so that three points on a line by chance are no trend.
+    """
+    groups: dict[str, list[DriftPoint]] = defaultdict(list)
+    for point in points:
+        groups[point.group].append(point)
+    repeated = [group for group in groups.values() if len(group) >= MIN_POINTS]
+    times, logs = [], []
+    for group in repeated:
+        mean_time = sum(point.at_unix_s for point in group) / len(group)
+        mean_log = sum(math.log(point.value) for point in group) / len(group)
+        times += [point.at_unix_s - mean_time for point in group]
+        logs += [math.log(point.value) - mean_log for point in group]
+    spread = sum(time * time for time in times)
+    if not repeated or spread <= 0:
+        return None
+    slope = sum(time * log for time, log in zip(times, logs, strict=True)) / spread
+    residuals = sum((log - slope * time) ** 2 for time, log in zip(times, logs, strict=True))
+    degrees = PRIOR_DEGREES + len(times) - len(repeated) - 1
+    deviation = math.sqrt((PRIOR_DEGREES * PRIOR_DEVIATION**2 + residuals) / degrees)
+    half_width = student_t_quantile(0.975, degrees) * deviation / math.sqrt(spread)
+    every_time = [point.at_unix_s for group in repeated for point in group]
+    length_s = max(every_time) - min(every_time)
+    change, low, high = (math.expm1(rate * length_s) for rate in (slope, slope - half_width, slope + half_width))
+    return Drift(
+        change=Estimate(value=change, low=low, high=high, count=len(times)),
+        slope_per_s=slope,
+        centre_unix_s=(max(every_time) + min(every_time)) / 2,
+    )

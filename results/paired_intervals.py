@@ -1,0 +1,47 @@
+"""The half-width over prompts of a ratio between two settings, paired where their request rows are at hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from results.cells import acceptance_pairs, throughput_pairs
+from results.measured_settings import RowsOf
+from results.noise import log_half_width
+from results.objective import Metric
+from results.request_table import CellKey
+from results.stats import Pair, paired_ratio
+from results.summary import Estimate
+
+_PAIRED: dict[str, str] = {
+    "output_throughput": "throughput",
+    "steady_throughput": "throughput",
+    "accept_length": "acceptance",
+}
+MIN_SHARED_PROMPTS = 5
+
+
+class PairedIntervals:
+    """Reads each trial's rows at most once a load. Without rows, intervals are combined as if independent (wider)."""
+
+    def __init__(self, rows_of: RowsOf | None) -> None:
+        self._rows_of = rows_of
+        self._pairs: dict[tuple[str, str], dict[CellKey, dict[str, Pair]]] = {}
+
+    def log_half_width(
+        self, metric: Metric, load: CellKey, first: tuple[str, Estimate], second: tuple[str, Estimate]
+    ) -> float:
+        """Half-width on the scale of logarithms for `second` / `first`, each a trial id and its estimate."""
+        kind = _PAIRED.get(metric)
+        if kind is not None and self._rows_of is not None:
+            one, other = self._of(first[0], kind).get(load, {}), self._of(second[0], kind).get(load, {})
+            if len(one.keys() & other.keys()) >= MIN_SHARED_PROMPTS:
+                return log_half_width(paired_ratio(one, other))
+        return math.hypot(log_half_width(first[1]), log_half_width(second[1]))
+
+    def _of(self, trial_id: str, kind: str) -> Mapping[CellKey, dict[str, Pair]]:
+        if (trial_id, kind) not in self._pairs and self._rows_of is not None:
+            cells = self._rows_of(trial_id)
+            pairs = acceptance_pairs if kind == "acceptance" else throughput_pairs
+            self._pairs[(trial_id, kind)] = {load: pairs(rows) for load, rows in cells.items()}
+        return self._pairs[(trial_id, kind)]

@@ -1,0 +1,234 @@
+"""The settings of a study in order: values with intervals, speedups, ties, the best one and the one to run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from results.drift import Drift, DriftPoint, find_drift
+from results.measured_settings import (
+    LaunchValue,
+    MeasuredSetting,
+    RowsOf,
+    Status,
+    launch_values,
+    loads_of,
+    mean_estimate,
+    measured_settings,
+)
+from results.noise import Comparison, NoiseFloor, compare, noise_floor
+from results.objective import MissingValue, Objective
+from results.paired_intervals import PairedIntervals
+from results.records import TrialRecord
+from results.request_table import CellKey
+from results.speedups import LoadNumbers, load_numbers
+from results.study_findings import study_findings
+from results.summary import CellSummary, Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedSetting:
+    """One row of the table. `value` is the objective's, None with `reasons`; `against_best` None for the unranked.
+
+    `cell` is the cell that the objective looks at, of the first launch that has one. `confirmed` is True when the value
+    comes from launches made only to confirm it.
+    """
+
+    setting: MeasuredSetting
+    status: Status
+    value: Estimate | None
+    launches: int
+    confirmed: bool
+    cell: CellSummary | None
+    accept_length: Estimate | None
+    loads: tuple[LoadNumbers, ...]
+    against_best: Comparison | None
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.setting.effective.is_baseline
+
+    @property
+    def p1(self) -> float | None:
+        return self.cell.p1 if self.cell is not None else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """All settings, best first, the unranked and failed after them; baselines have a list of their own.
+
+    `best` has the best value; `choice` is the cheapest setting that ties with it, and is what to run. Both None when no
+    speculative setting could be ranked. `findings` are sentences about the study as a whole.
+    """
+
+    objective: Objective
+    load: CellKey | None
+    settings: tuple[RankedSetting, ...]
+    baselines: tuple[RankedSetting, ...]
+    best: RankedSetting | None
+    choice: RankedSetting | None
+    noise: NoiseFloor
+    drift: Drift | None
+    findings: tuple[str, ...]
+
+    @property
+    def ties(self) -> tuple[RankedSetting, ...]:
+        return self._standing("tie")
+
+    @property
+    def untold(self) -> tuple[RankedSetting, ...]:
+        """Settings that cannot be told apart from the best with the prompts and launches there are."""
+        return self._standing("cannot tell")
+
+    def _standing(self, standing: str) -> tuple[RankedSetting, ...]:
+        return tuple(one for one in self.settings if one.against_best and one.against_best.standing == standing)
+
+    def row_of(self, trial_id: str) -> RankedSetting | None:
+        """The row that a trial belongs to."""
+        rows = (*self.settings, *self.baselines)
+        return next((one for one in rows if trial_id in one.setting.trial_ids), None)
+
+
+def rank(
+    records: Sequence[TrialRecord],
+    objective: Objective,
+    *,
+    rows_of: RowsOf | None = None,
+    greedy: bool = True,
+) -> Ranking:
+    """Rank a study's records. Pure but for `rows_of`, which is asked for the rows of trials that are compared.
+
+    With rows, intervals of comparisons are paired by prompt, and outputs are compared with the baseline's when `greedy`
+    (temperature 0) says that they must be the same. Cells of another workload than most are not compared.
+    """
+    records = _one_workload(records, objective)
+    groups = measured_settings(records)
+    baselines = [group for group in groups if group.effective.is_baseline]
+    drift = find_drift(_drift_points(baselines, objective))
+    corrected = drift.corrected if drift is not None else lambda value, _: value
+    values = {group.effective.identity: launch_values(group, objective, corrected) for group in groups}
+    noise = noise_floor([[one.estimate.value for one in launches] for launches in values.values()])
+    intervals = PairedIntervals(rows_of)
+    loads = loads_of(records)
+
+    rows = [_row(group, values[group.effective.identity], objective) for group in groups]
+    rows = [
+        replace(
+            row,
+            loads=tuple(load_numbers(row.setting, load, baselines, noise=noise, intervals=intervals) for load in loads),
+        )
+        for row in rows
+    ]
+    rows = _ordered(rows, objective)
+    candidates = [row for row in rows if row.value is not None and not row.is_baseline]
+    best = candidates[0] if candidates else None
+    if best is not None:
+        rows = [_compared(row, best, values, objective, noise=noise, intervals=intervals) for row in rows]
+        best = next(row for row in rows if row.setting is best.setting)
+    speculative = tuple(row for row in rows if not row.is_baseline)
+    equals = [row for row in speculative if row.against_best and row.against_best.standing in ("best", "tie")]
+    return Ranking(
+        objective=objective,
+        load=_load_of(values),
+        settings=speculative,
+        baselines=tuple(row for row in rows if row.is_baseline),
+        best=best,
+        choice=min(equals, key=lambda row: row.setting.cost, default=None),
+        noise=noise,
+        drift=drift,
+        findings=study_findings(groups, rows_of=rows_of, greedy=greedy),
+    )
+
+
+def _one_workload(records: Sequence[TrialRecord], objective: Objective) -> list[TrialRecord]:
+    """Mark the objective's cells of rarer workloads as not ranked: their numbers answer another question."""
+    ids = Counter(cell.workload_id for record in records if (cell := objective.cell(record)) is not None)
+    if len(ids) < 2:
+        return list(records)
+    usual = ids.most_common(1)[0][0]
+    reason = f"measured on another workload than {usual}"
+    return [
+        replace(
+            record,
+            cells=tuple(
+                cell if cell.workload_id == usual else replace(cell, not_ranked=(*cell.not_ranked, reason))
+                for cell in record.cells
+            ),
+        )
+        for record in records
+    ]
+
+
+def _drift_points(baselines: Sequence[MeasuredSetting], objective: Objective) -> list[DriftPoint]:
+    return [
+        DriftPoint(
+            group=group.effective.identity,
+            at_unix_s=one.cell.started_at_unix_s or one.record.started_at_unix_s,
+            value=one.estimate.value,
+        )
+        for group in baselines
+        for one in launch_values(group, objective)
+    ]
+
+
+def _load_of(values: dict[str, tuple[LaunchValue, ...]]) -> CellKey | None:
+    cells = [one.cell for launches in values.values() for one in launches]
+    return (cells[0].concurrency, cells[0].request_rate) if cells else None
+
+
+def _row(setting: MeasuredSetting, launches: Sequence[LaunchValue], objective: Objective) -> RankedSetting:
+    cells = [cell for record in setting.measured if (cell := objective.cell(record)) is not None]
+    cell = launches[0].cell if launches else next(iter(cells), None)
+    lengths = [one.accept_length for one in cells if one.accept_length is not None]
+    status: Status = "ranked" if launches else "not ranked" if setting.measured else "failed"
+    missing = [value.reason for r in setting.records if isinstance(value := objective.value(r), MissingValue)]
+    return RankedSetting(
+        setting=setting,
+        status=status,
+        value=mean_estimate([one.estimate for one in launches]),
+        launches=len(setting.measured),
+        confirmed=any(one.record.role == "confirm" for one in launches),
+        cell=cell,
+        accept_length=mean_estimate(lengths),
+        loads=(),
+        against_best=None,
+        reasons=() if launches else tuple(dict.fromkeys(missing)),
+        warnings=tuple(dict.fromkeys(warning for one in cells for warning in one.warnings)),
+    )
+
+
+def _ordered(rows: Sequence[RankedSetting], objective: Objective) -> list[RankedSetting]:
+    sign = -1 if objective.direction == "maximize" else 1
+    order = {"ranked": 0, "not ranked": 1, "failed": 2}
+    return sorted(rows, key=lambda r: (order[r.status], sign * r.value.value if r.value else 0.0, r.setting.cost))
+
+
+def _compared(
+    row: RankedSetting,
+    best: RankedSetting,
+    values: dict[str, tuple[LaunchValue, ...]],
+    objective: Objective,
+    *,
+    noise: NoiseFloor,
+    intervals: PairedIntervals,
+) -> RankedSetting:
+    if row.value is None or best.value is None:
+        return row
+    if row.setting is best.setting:
+        return replace(row, against_best=Comparison(standing="best", behind=0.0, half_width=0.0))
+    ours, theirs = values[row.setting.effective.identity], values[best.setting.effective.identity]
+    load = (theirs[0].cell.concurrency, theirs[0].cell.request_rate)
+    prompts = intervals.log_half_width(
+        objective.metric, load, (theirs[0].record.trial_id, best.value), (ours[0].record.trial_id, row.value)
+    )
+    comparison = compare(
+        best.value.value,
+        row.value.value,
+        prompt_half_width=prompts,
+        launch_half_width=noise.half_width(len(ours), len(theirs)),
+        maximize=objective.direction == "maximize",
+    )
+    return replace(row, against_best=comparison)

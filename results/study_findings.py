@@ -1,0 +1,69 @@
+"""What only shows across trials: simulated acceptance, and outputs that differ from the baseline's."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from results.measured_settings import MeasuredSetting, RowsOf
+from results.output_identity import compare_outputs
+from results.speedups import baseline_for
+from results.stats import relative_spread
+from search_spaces.config import Triple, layout_label
+
+SIMULATED_LAYOUTS = 3
+SIMULATED_SPREAD = 0.005
+SIMULATED_MIN_LENGTH = 1.2
+MAX_SENTENCES = 5
+
+
+def study_findings(
+    groups: Sequence[MeasuredSetting], *, rows_of: RowsOf | None = None, greedy: bool = True
+) -> tuple[str, ...]:
+    """Sentences about the study as a whole, the most serious kind first."""
+    findings = [*_simulated(groups), *_recorded(groups)]
+    if rows_of is not None and greedy:
+        findings += _different_outputs(groups, rows_of)
+    return tuple(findings)
+
+
+def _simulated(groups: Sequence[MeasuredSetting]) -> list[str]:
+    """One accept length for every layout is not what drafts do: a layout decides whether a draft works at all."""
+    lengths: dict[Triple, dict[str, float]] = defaultdict(dict)
+    for group in groups:
+        cells = [cell for record in group.measured for cell in record.cells if cell.accept_length is not None]
+        if group.effective.triple is not None and group.effective.layout is not None and cells:
+            values = [cell.accept_length.value for cell in cells if cell.accept_length is not None]
+            lengths[group.effective.triple][layout_label(group.effective.layout)] = sum(values) / len(values)
+    return [
+        f"accept length is {min(of.values()):.2f} for all {len(of)} layouts at {triple}: simulated acceptance is "
+        "probably on (SGLANG_SIMULATE_ACC_LEN), and then nothing here is true"
+        for triple, of in lengths.items()
+        if len(of) >= SIMULATED_LAYOUTS
+        and relative_spread(list(of.values())) < SIMULATED_SPREAD
+        and min(of.values()) > SIMULATED_MIN_LENGTH
+    ]
+
+
+def _recorded(groups: Sequence[MeasuredSetting]) -> list[str]:
+    """Findings that launches recorded, each once."""
+    return list(dict.fromkeys(finding for g in groups for record in g.records for finding in record.findings))
+
+
+def _different_outputs(groups: Sequence[MeasuredSetting], rows_of: RowsOf) -> list[str]:
+    baselines = [group for group in groups if group.effective.is_baseline and group.measured]
+    sentences = []
+    for group in groups:
+        baseline = baseline_for(group, baselines)
+        if group.effective.is_baseline or not group.measured or baseline is None:
+            continue
+        ours, theirs = rows_of(group.measured[0].trial_id), rows_of(baseline.measured[0].trial_id)
+        for load in sorted(ours.keys() & theirs.keys(), key=str):
+            identity = compare_outputs(theirs[load], ours[load])
+            if identity.divergences:
+                sentences.append(f"trial {group.measured[0].trial_id}: {identity} from the baseline's")
+                break
+    if len(sentences) > MAX_SENTENCES:
+        more = len(sentences) - MAX_SENTENCES
+        sentences = [*sentences[:MAX_SENTENCES], f"outputs of {more} further trials differ from the baseline's"]
+    return sentences
