@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,11 @@ def parse_spec(path: Path, overrides: Sequence[str] = ()) -> SweepSpec:
     the legal ones.
     """
     return SpecSource.read(path, overrides).parse()
+
+
+def relative_files(path: Path, overrides: Sequence[str] = ()) -> Mapping[str, Path]:
+    """What a spec names by a path relative to itself, by key path, such as `target` or `workload.prompts`."""
+    return SpecSource.read(path, overrides).relative_files
 
 
 def dump_snapshot(spec: SweepSpec) -> bytes:

@@ -51,6 +51,18 @@ class SpecSource:
         """The folder that relative paths in the spec are relative to."""
         return self._path.parent
 
+    @property
+    def relative_files(self) -> dict[str, Path]:
+        """What the spec names by a path relative to itself, by key path; repo ids and data sets are not among them."""
+        tree = apply_overrides(self._document.value, self._overrides)
+        found = {}
+        for section, key, absolute in self._path_keys():
+            place = tree.get(section) if section else tree
+            text = place.get(key) if isinstance(place, Mapping) else None
+            if isinstance(text, str) and not Path(text).expanduser().is_absolute() and absolute(text) != text:
+                found[f"{section}.{key}".lstrip(".")] = Path(absolute(text))
+        return found
+
     def parse(self) -> SweepSpec:
         """The checked spec. Only the catalogue is read and only the existence of relative paths is looked at."""
         tree = self._complete(apply_overrides(self._document.value, self._overrides))
@@ -82,13 +94,19 @@ class SpecSource:
         filled.setdefault("study", self._path.stem)
         if isinstance(filled.get("space"), Mapping):
             filled["space"] = self._with_catalog(filled["space"])
-        for key, absolute in (("target", self._model), ("draft", self._model)):
-            _replace_text(filled, key, absolute)
-        for section, key, absolute in (("engine", "python", self._interpreter), ("workload", "prompts", self._prompts)):
-            if isinstance(filled.get(section), Mapping):
+        for section, key, absolute in self._path_keys():
+            if section and isinstance(filled.get(section), Mapping):
                 filled[section] = dict(filled[section])
-                _replace_text(filled[section], key, absolute)
+            _replace_text(filled.get(section) if section else filled, key, absolute)
         return filled
+
+    def _path_keys(self) -> tuple[tuple[str, str, Callable[[str], str]], ...]:
+        return (
+            ("", "target", self._model),
+            ("", "draft", self._model),
+            ("engine", "python", self._interpreter),
+            ("workload", "prompts", self._prompts),
+        )
 
     def _with_catalog(self, space: Mapping[str, Any]) -> Mapping[str, Any]:
         name = space.get("catalog")
@@ -117,6 +135,6 @@ class SpecSource:
         return str(self.folder / Path(text).expanduser())
 
 
-def _replace_text(mapping: dict[str, Any], key: str, change: Callable[[str], str]) -> None:
-    if isinstance(mapping.get(key), str) and mapping[key]:
+def _replace_text(mapping: object, key: str, change: Callable[[str], str]) -> None:
+    if isinstance(mapping, dict) and isinstance(mapping.get(key), str) and mapping[key]:
         mapping[key] = change(mapping[key])

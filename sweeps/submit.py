@@ -1,0 +1,142 @@
+"""Running a sweep as a Ray job. The one place that talks to Ray's job server; `ray` is imported when it does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from search_spaces.errors import EnvironmentProblem, InputError
+from sweeps.upload import pack
+
+DEFAULT_ADDRESS = "http://127.0.0.1:8265"
+STOP_WAIT_S = 60
+"""How long a stopped driver may take to stop servers and close records; Ray's own default is 3 s."""
+
+JobState = Literal["submitted", "succeeded", "failed", "stopped"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRequest:
+    """One job: the folder it takes along, the command in it, the variables it sees."""
+
+    folder: Path
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    @property
+    def entrypoint(self) -> str:
+        """The command as the shell on the head node takes it; every argument stays one argument."""
+        return shlex.join(self.argv)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobResult:
+    """How a job stands. `exit_code` is the driver's own, None while it runs."""
+
+    submission_id: str
+    address: str
+    state: JobState
+    exit_code: int | None
+    message: str
+
+
+def job_request(
+    spec_file: Path,
+    folder: Path,
+    *,
+    overrides: Sequence[str] = (),
+    relative_files: Mapping[str, Path],
+    environment: Mapping[str, str],
+) -> JobRequest:
+    """The job that runs `spec_file`, with `folder` taken along. `environment` is added to the job's own.
+
+    InputError when the spec, or what it names by a relative path, is not inside `folder`.
+    """
+    file, base = spec_file.resolve(), folder.resolve()
+    if not file.is_relative_to(base):
+        raise InputError(f"{spec_file}: not inside the job's working directory {folder}; give another --working-dir")
+    for key, path in relative_files.items():
+        if not path.resolve().is_relative_to(base):
+            raise InputError(
+                f"{spec_file}: {key}: {path} is outside the job's working directory {folder}; "
+                "give an absolute path that exists on the cluster, or another --working-dir"
+            )
+    argv = ["specsweep", "run", str(file.relative_to(base))]
+    for override in overrides:
+        argv += ["--set", override]
+    stop_wait = {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S)}
+    return JobRequest(folder=base, argv=tuple(argv), environment=stop_wait | dict(environment))
+
+
+def submit(
+    request: JobRequest, address: str | None, submission_id: str | None, show: Callable[[str], None] | None
+) -> JobResult:
+    """Sends the job; with `show`, follows its log until it ends.
+
+    InputError when the folder is too large; EnvironmentProblem when no job server answers or it wants authentication.
+    Ctrl-C while following leaves the job running and raises KeyboardInterrupt.
+    """
+    with tempfile.TemporaryDirectory(prefix="specsweep-") as scratch:
+        archive = Path(scratch) / "job.zip"
+        pack(request.folder, archive)
+        client, where = _connect(address)
+        environment = {"working_dir": str(archive), "env_vars": dict(request.environment)}
+        try:
+            job = client.submit_job(
+                entrypoint=request.entrypoint, runtime_env=environment, submission_id=submission_id or None
+            )
+        except Exception as error:  # Ray's client raises its own errors and bare ones alike
+            raise _problem(where, error) from error
+    if show is None:
+        return JobResult(submission_id=job, address=where, state="submitted", exit_code=None, message="")
+    show(f"job {job} on {where}\n")
+    asyncio.run(_follow(client, job, show))
+    return _result(client, job, where)
+
+
+def _connect(address: str | None) -> tuple[Any, str]:
+    if address is not None:
+        # Ray prefers this variable, and RAY_ADDRESS, to the argument
+        os.environ["RAY_API_SERVER_ADDRESS"] = address
+    where = os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or DEFAULT_ADDRESS
+    if not where.startswith(("http://", "https://")):
+        names = "--address, RAY_API_SERVER_ADDRESS or RAY_ADDRESS"
+        raise InputError(f"{names}: {where!r} is not the URL of a job server such as {DEFAULT_ADDRESS}")
+    try:
+        from ray.job_submission import JobSubmissionClient
+
+        return JobSubmissionClient(where), where
+    except Exception as error:  # as above
+        raise _problem(where, error) from error
+
+
+async def _follow(client: Any, job: str, show: Callable[[str], None]) -> None:
+    async for lines in client.tail_job_logs(job):
+        show(lines)
+
+
+def _result(client: Any, job: str, where: str) -> JobResult:
+    info = client.get_job_info(job)
+    states: dict[str, JobState] = {"SUCCEEDED": "succeeded", "FAILED": "failed", "STOPPED": "stopped"}
+    message = " ".join(str(info.message or "").split())
+    return JobResult(
+        submission_id=job,
+        address=where,
+        state=states.get(str(info.status.value), "submitted"),
+        exit_code=info.driver_exit_code,
+        message=message[:300],
+    )
+
+
+def _problem(where: str, error: Exception) -> EnvironmentProblem:
+    text = " ".join(str(error).split())[:300]
+    hint = ""
+    if "auth" in text.lower() or type(error).__name__ == "AuthenticationError":
+        hint = "; set RAY_AUTH_MODE (token or disabled) to the same on the cluster and here"
+    return EnvironmentProblem(f"Ray's job server {where}: {text or type(error).__name__}{hint}")
