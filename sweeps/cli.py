@@ -12,6 +12,7 @@ from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.commands.check import check
 from sweeps.commands.plan import plan
 from sweeps.commands.schema import schema
+from sweeps.commands.submit import submit
 from sweeps.commands.version import version
 
 DONE, FAILED, BAD_INPUT, BAD_ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 130
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command()(check)
 app.command()(plan)
 app.command()(schema)
+app.command()(submit)
 app.command()(version)
 
 

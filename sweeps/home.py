@@ -33,7 +33,8 @@ FREE_TO_CHANGE: frozenset[KeyPath] = frozenset(
         ("engine", "host"),
         ("engine", "ready_timeout_s"),
         ("engine", "request_timeout_s"),
-        ("engine", "stop_timeout_s"),
+        ("engine", "stop_grace_s"),
+        ("engine", "port"),
         ("workload", "max_attempts"),
     }
 )

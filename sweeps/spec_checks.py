@@ -5,37 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from actors.engines.server_spec import OWNED_ARGS
 from sweeps.spec_problems import Problem
 from sweeps.spec_schema import SweepSpec
 
 MAX_SETTINGS = 1_000_000
 DIMENSIONS = ("layout", "num_steps", "eagle_topk", "num_draft_tokens", "tp_size")
 
-OWNED_FLAGS = {
-    "model_path": "target",
-    "model": "target",
-    "speculative_draft_model_path": "draft",
-    "speculative_draft_model": "draft",
-    "speculative_num_steps": "space.num_steps",
-    "speculative_eagle_topk": "space.eagle_topk",
-    "speculative_num_draft_tokens": "space.num_draft_tokens",
-    "tp_size": "space.tp_size",
-    "tensor_parallel_size": "space.tp_size",
-    "decrypted_draft_config_file": "space.layout",
-    "device": "engine.device",
-    "host": "engine.host",
-    "speculative_algorithm": "a draft (EAGLE3 is implied)",
-    "port": "nothing; free ports are chosen",
-    "nccl_port": "nothing; free ports are chosen",
-    "base_gpu_id": "nothing; Ray assigns GPUs",
-}
-"""SGLang flags that specsweep sets itself, and the key to use in their place."""
+OWNED = {**OWNED_ARGS, "host": "say `engine.host`", "port": "say `engine.port`, or let it be chosen to be free"}
+"""SGLang flags that specsweep sets itself, and what to do instead."""
 
 
 def problems_between(spec: SweepSpec) -> Iterator[Problem]:
     """Everything that is wrong although each key alone is right."""
     yield from _space(spec)
     yield from _flags(spec)
+    yield from _engine(spec)
     yield from _objective(spec)
     yield from _urls(spec)
 
@@ -59,8 +44,16 @@ def _flags(spec: SweepSpec) -> Iterator[Problem]:
         ("suspect", "flags"): set(suspect),
     }
     for place, flags in places.items():
-        for flag in sorted(flags & OWNED_FLAGS.keys()):
-            yield (*place, flag), f"specsweep sets this flag itself; use {OWNED_FLAGS[flag]}"
+        for flag in sorted(flags & OWNED.keys()):
+            yield (*place, flag), f"not allowed here; {OWNED[flag]}"
+
+
+def _engine(spec: SweepSpec) -> Iterator[Problem]:
+    engine = spec.engine
+    if engine.start_method == "fork" and engine.device == "cuda":
+        yield ("engine", "start_method"), "'fork' works on the CPU only (legal with device cuda: spawn)"
+    if engine.port is not None and spec.cluster.max_parallel != 1:
+        yield ("engine", "port"), f"{engine.port} can serve one server at a time; needs cluster.max_parallel: 1"
 
 
 def _objective(spec: SweepSpec) -> Iterator[Problem]:

@@ -63,17 +63,8 @@ def _rate(value: object) -> float:
 def _flag_value(value: object) -> FlagValue:
     if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise ValueError(f"{show(value)} is not a flag's value: text, a finite number, true or false")
-
-
-def _arg_value(value: object) -> FlagValue | tuple[FlagValue, ...]:
-    if isinstance(value, list | tuple):
-        if not value:
-            raise ValueError("the list is empty; leave the flag out instead")
-        return tuple(_flag_value(item) for item in value)
-    if value is None:
-        raise ValueError("null is not a flag's value; leave the flag out instead")
-    return _flag_value(value)
+    hint = "; leave the flag out instead" if value is None else ""
+    raise ValueError(f"{show(value)} is not a flag's value: text, a finite number, true or false{hint}")
 
 
 def _flag_name(value: object) -> str:
@@ -196,11 +187,6 @@ CountOrNull = Annotated[
     int | None, PlainValidator(_count_or_null), WithJsonSchema({"anyOf": [_COUNT_SCHEMA, {"type": "null"}]})
 ]
 Swept = Annotated[FlagValue, PlainValidator(_flag_value), WithJsonSchema(_FLAG_SCHEMA)]
-ArgValue = Annotated[
-    FlagValue | tuple[FlagValue, ...],
-    PlainValidator(_arg_value),
-    WithJsonSchema({"anyOf": [_FLAG_SCHEMA, {"type": "array", "minItems": 1, "items": _FLAG_SCHEMA}]}),
-]
 FlagName = Annotated[str, PlainValidator(_flag_name), WithJsonSchema({"type": "string", "pattern": _FLAG_NAME.pattern})]
 EnvName = Annotated[str, PlainValidator(_env_name), WithJsonSchema({"type": "string", "pattern": _ENV_NAME.pattern})]
 EnvValue = Annotated[str, PlainValidator(_env_value), WithJsonSchema({"type": "string"})]

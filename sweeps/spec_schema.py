@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from search_spaces.config import Flags, Setting, layout_label
 from sweeps.spec_fields import (
-    ArgValue,
     Count,
     CountOrNull,
     Counts,
@@ -33,6 +32,7 @@ from sweeps.spec_fields import (
 
 Seconds = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=0)]
+Port = Annotated[int, Field(ge=1, le=65535)]
 Text = Annotated[str, Field(min_length=1)]
 
 Metric = Literal[
@@ -76,7 +76,7 @@ class EngineSpec(Section):
     sglang_version: Version | None = Field(
         None, description="The version whose rules apply in `plan`; by default the installed one."
     )
-    args: dict[FlagName, ArgValue] = Field(
+    args: dict[FlagName, Swept] = Field(
         {}, description="Further SGLang flags in snake_case, the same for every launch."
     )
     env: dict[EnvName, EnvValue] = Field(
@@ -86,9 +86,15 @@ class EngineSpec(Section):
         "spawn", description="`fork` starts servers faster on a CPU machine; never with CUDA."
     )
     host: Text = Field("127.0.0.1", description="The address on which a server listens.")
+    port: Port | None = Field(
+        None, description="A fixed port for the server, one at a time; by default free ones are chosen."
+    )
     ready_timeout_s: Seconds = Field(1800.0, description="How long a server may take to answer its first request.")
     request_timeout_s: Seconds = Field(600.0, description="How long one request may take.")
-    stop_timeout_s: Seconds = Field(30.0, description="How long a server may take to end before it is killed.")
+    stop_grace_s: Seconds = Field(5.0, description="How long a server may take to end before it is killed.")
+    allow_simulated: bool = Field(
+        False, description="Let SGLANG_SIMULATE_ACC_LEN replace real acceptance; every result then says so."
+    )
 
 
 class ClusterSpec(Section):

@@ -117,12 +117,20 @@ CASES = [
         "engine: {args: {mem-fraction-static: 0.8}}\n",
         "'mem-fraction-static' is not a flag in snake_case; write mem_fraction_static",
     ),
-    ("engine: {args: {a: null}}\n", ":1: engine.args.a: null is not a flag's value; leave the flag out instead"),
+    (
+        "engine: {args: {a: null}}\n",
+        ":1: engine.args.a: null is not a flag's value: text, a finite number, true or false; leave",
+    ),
     ("engine: {args: {a: .nan}}\n", ":1: engine.args.a: nan is not a flag's value"),
     ("engine: {args: {a: {b: 1}}}\n", ":1: engine.args.a: {b: 1} is not a flag's value"),
+    ("engine: {args: {a: [1]}}\n", ":1: engine.args.a: [1] is not a flag's value"),
+    ("engine: {port: 30000}\n", ":1: engine.port: 30000 can serve one server at a time; needs cluster.max_parallel: 1"),
+    ("engine: {port: 70000}\n", ":1: engine.port: 70000 must be at most 65535"),
+    ("engine: {port: true}\n", ":1: engine.port: true is not a whole number"),
+    ("engine: {device: cuda, start_method: fork}\n", ":1: engine.start_method: 'fork' works on the CPU only"),
     ("engine: {args: [a]}\n", ":1: engine.args: ['a'] is not a mapping"),
-    ("engine: {args: {tp_size: 2}}\n", ":1: engine.args.tp_size: specsweep sets this flag itself; use space.tp_size"),
-    ("space:\n  flags: {port: [1]}\n", "space.flags.port: specsweep sets this flag itself"),
+    ("engine: {args: {tp_size: 2}}\n", ":1: engine.args.tp_size: not allowed here; say `space.tp_size`"),
+    ("space:\n  flags: {port: [1]}\n", "space.flags.port: not allowed here; say `engine.port`"),
     (
         "engine: {args: {x: 2}}\nspace:\n  flags: {x: [1]}\n",
         ":3: space.flags.x: this flag is also fixed in engine.args",
@@ -273,7 +281,7 @@ def test_an_unreadable_spec_is_one_line(tmp_path: Path, make: object) -> None:
 
 
 def test_a_snapshot_reads_back_as_the_same_spec(tmp_path: Path) -> None:
-    text = MINIMAL + "suspect: {layout: [0, 3, 7]}\nengine: {args: {cuda_graph_bs: [1, 2], x: true}}\n"
+    text = MINIMAL + "suspect: {layout: [0, 3, 7]}\nengine: {args: {cuda_graph_max_bs: 2, x: true}}\n"
     spec = load_spec(write_spec(tmp_path, text))
     (tmp_path / "elsewhere").mkdir()
     snapshot = tmp_path / "elsewhere" / "spec.json"
