@@ -14,6 +14,8 @@ from typing import Any, Literal, Self
 import aiohttp
 
 from actors.load.generate_stream import BrokenStreamError, GenerateStream
+from actors.load.http_post import Address, post, request_head
+from actors.load.http_response import BadResponseError
 from actors.load.json_codec import decode_json, encode_json
 from actors.load.request_rows import answered_row, failed_row
 from actors.load.workload import Prompt, Workload
@@ -25,9 +27,6 @@ logger = logging.getLogger(__name__)
 FailureReason = Literal["timeout", "connection", "refused", "broken"]
 
 _BACKOFF_S = 0.2
-# Below SGLang's own keep-alive of 5 s (SGLANG_TIMEOUT_KEEP_ALIVE): a connection that the server is about to close must
-# not be used again, or the request on it fails for no fault of the server.
-_KEEP_ALIVE_S = 2.0
 
 
 class AttemptError(Exception):
@@ -74,19 +73,13 @@ class GenerateClient:
     """
 
     def __init__(self, base_url: str, workload: Workload) -> None:
-        self._url = base_url.rstrip("/")
+        self._address = Address.of(base_url.rstrip("/") + workload.endpoint)
         self._workload = workload
         self._headers = {"Content-Type": "application/json", **authorization(workload.api_key_env)}
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
-            headers=self._headers,
-            timeout=aiohttp.ClientTimeout(total=self._workload.request_timeout_s),
-            auto_decompress=False,
-            read_bufsize=2**20,
-        )
+        self._session = aiohttp.ClientSession(headers=self._headers)
         return self
 
     async def __aexit__(
@@ -96,7 +89,7 @@ class GenerateClient:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The open session, for the other endpoints of the same server. RuntimeError outside the context."""
+        """A session for the other endpoints of the same server. RuntimeError outside the context."""
         if self._session is None:
             raise RuntimeError("the client is used outside its context")
         return self._session
@@ -146,19 +139,19 @@ class GenerateClient:
 
     async def _attempt(self, body: bytes, stream: GenerateStream, clock: CellClock) -> Mapping[str, Any]:
         """The final event of one attempt; AttemptError for anything that is not a complete answer."""
+        whole = bytearray()
+        feed = (lambda data: stream.feed(data, clock.now_s())) if self._workload.stream else whole.extend
         try:
-            async with self.session.post(self._url + self._workload.endpoint, data=body) as response:
-                if response.status != 200:
-                    raise _refusal(response.status, await response.read())
-                if self._workload.stream:
-                    async for data in response.content.iter_any():
-                        stream.feed(data, clock.now_s())
-                    return _complete(stream)
-                return _checked(decode_json(await response.read()))
+            async with asyncio.timeout(self._workload.request_timeout_s):
+                head = request_head(self._address, self._headers, len(body))
+                status, refusal = await post(self._address, head, body, feed)
+            if status != 200:
+                raise _refusal(status, refusal)
+            return _complete(stream) if self._workload.stream else _checked(decode_json(bytes(whole)))
         except TimeoutError as error:
             message = f"no complete answer within {self._workload.request_timeout_s:g} s"
             raise AttemptError("timeout", message, again=True) from error
-        except (aiohttp.ClientError, OSError) as error:
+        except (BadResponseError, OSError) as error:
             raise AttemptError(
                 "connection", _one_line(f"connection: {error or type(error).__name__}"), again=True
             ) from error

@@ -16,6 +16,7 @@ from actors.load.json_codec import decode_json
 
 _POLL_S = 0.1
 _CALL_TIMEOUT_S = 10.0
+_UNREACHABLE = "unreachable"
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{[^}]*\})?\s+(\S+)", re.MULTILINE)
 
 GENERATED = "sglang:generation_tokens_total"
@@ -55,7 +56,7 @@ async def _flush_once(session: aiohttp.ClientSession, base_url: str) -> tuple[st
         return f"the server has {busy} requests of somebody else", False
     status, text = await _call(session, "POST", f"{base_url}/flush_cache")
     if status is None:
-        return f"flush_cache: {text}", False
+        return f"flush_cache: {text}", text.startswith(_UNREACHABLE)
     if status != 200:
         return f"flush_cache: HTTP {status}: {' '.join(text.split())[:120]}", status in (401, 403, 404, 405)
     busy = await _outstanding(session, base_url)
@@ -142,4 +143,4 @@ async def _call(session: aiohttp.ClientSession, method: str, url: str) -> tuple[
     except TimeoutError:
         return None, f"no answer within {_CALL_TIMEOUT_S:g} s"
     except (aiohttp.ClientError, OSError) as error:
-        return None, " ".join(f"{error or type(error).__name__}".split())
+        return None, " ".join(f"{_UNREACHABLE}: {error or type(error).__name__}".split())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import json
 import random
 import sys
@@ -16,9 +17,14 @@ import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiohttp import web
 
+ENDINGS: dict[int | str, dict[str, Any]] = {
+    "abort": {"type": "abort", "status_code": 503, "message": "out of room"},
+    "nan": {"type": "stop", "matched": "NaN happened"},
+}
 WORDS = ("один", "zwei", "trois", "四", "five", "🦙", '"completion_tokens":7', "\\ \n")
 
 
@@ -53,6 +59,10 @@ class TimedPlan:
     api_key: str | None = None
     die_after_requests: int | None = None
 
+    @property
+    def speculative(self) -> bool:
+        return bool(self.acceptance or self.pattern)
+
 
 @dataclass(kw_only=True)
 class Seen:
@@ -80,7 +90,7 @@ class Script:
 
 
 def script_of(plan: TimedPlan, text: str, max_new_tokens: int) -> Script:
-    """The answer to a prompt, the same at every call. The last step is cut at the limit, its accepted drafts are not."""
+    """The answer to a prompt, always the same. The last step's tokens are cut at the limit, its drafts are not."""
     draws = random.Random(zlib.crc32(text.encode()) ^ plan.seed)
     commits, accepted = [1], []
     while sum(commits) < max_new_tokens:
@@ -177,7 +187,7 @@ class TimedServer:
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
-        start = self._loop.time() if self._loop.is_running() else asyncio.get_running_loop().time()
+        start_s = asyncio.get_running_loop().time()
         self.seen.requests.append(body)
         if self.plan.die_after_requests is not None and len(self.seen.requests) > self.plan.die_after_requests:
             self._stop.set()
@@ -185,74 +195,52 @@ class TimedServer:
         self.seen.running += 1
         self.seen.most_running = max(self.seen.most_running, self.seen.running)
         try:
-            return await self._answer(request, body, start, self.plan.fail_all or next(self._failures, None))
+            return await self._answer(request, body, start_s, self.plan.fail_all or next(self._failures, None))
         finally:
             self.seen.running -= 1
 
     async def _answer(
-        self, request: web.Request, body: dict[str, object], start: float, fault: int | str | None
+        self, request: web.Request, body: dict[str, Any], start_s: float, fault: int | str | None
     ) -> web.StreamResponse:
         if isinstance(fault, int):
             return web.json_response({"error": {"message": f"fault\n{fault}"}}, status=fault)
         if fault == "hang":
             await asyncio.sleep(3600)
-        text = str(body["text"])
-        script = script_of(self.plan, text, body["sampling_params"]["max_new_tokens"])  # type: ignore[index]
-        prompt_tokens = max(1, len(text.split()))
-        cached = prompt_tokens - 1 if text in self.seen.cached else 0
-        pace = random.Random(text)
-        due = start + self.plan.ttft_s
+        text = body["text"]
+        script = script_of(self.plan, text, body["sampling_params"]["max_new_tokens"])
+        cached = len(text.split()) - 1 if text in self.seen.cached else 0
+        answer = Answer(self.plan, text, script, cached, fault=fault)
+        if body["stream"]:
+            return await self._stream(request, answer, start_s)
+        for _, due_s in answer.schedule(start_s):
+            await _until(due_s)
+        self._finish(text, script)
+        return web.Response(body=answer.event(0, script.tokens), content_type="application/json")
+
+    async def _stream(self, request: web.Request, answer: Answer, start_s: float) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        if body["stream"]:
-            await response.prepare(request)
+        await response.prepare(request)
         sent = 0
-        for index, commit in enumerate(script.commits):
-            await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
-            due += self.plan.step_s * (1 + self.plan.jitter * (2 * pace.random() - 1))
-            last = index == len(script.commits) - 1
+        for commit, due_s in answer.schedule(start_s):
+            await _until(due_s)
+            if sent + commit == answer.script.tokens:
+                self._finish(answer.text, answer.script)
+            event = answer.event(sent if self.plan.incremental else 0, sent + commit)
             sent += commit
-            if last:
-                self._finish(text, script)
-            if body["stream"]:
-                first = sent - commit if self.plan.incremental else 0
-                event = _event(script, text, first, sent, prompt_tokens, cached, last and fault or None)
-                if last and self.speculative:
-                    event["meta_info"].update(self._counters(script))  # type: ignore[attr-defined]
-                if fault == "garbage":
-                    await response.write(b'data: {"text": "half\n\n')
-                if fault == "stream_error":
-                    event = {"error": {"message": "no room", "code": 503}}
-                await response.write(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n")
-                if fault == "drop" and request.transport is not None:
-                    request.transport.abort()
-                if fault in ("cut", "drop"):
-                    return response
-        if body["stream"]:
-            await response.write(b"data: [DONE]\n\n")
-            return response
-        event = _event(script, text, 0, sent, prompt_tokens, cached, fault or None)
-        if not event["meta_info"]["finish_reason"]:  # type: ignore[index]
-            event["meta_info"]["finish_reason"] = {"type": "length", "length": sent}  # type: ignore[index]
-        if self.speculative:
-            event["meta_info"].update(self._counters(script))  # type: ignore[attr-defined]
-        return web.Response(body=json.dumps(event).encode(), content_type="application/json")
-
-    @property
-    def speculative(self) -> bool:
-        return bool(self.plan.acceptance or self.plan.pattern)
-
-    def _counters(self, script: Script) -> dict[str, object]:
-        return {
-            "spec_verify_ct": len(script.accepted),
-            "spec_num_proposed_drafts": len(script.accepted) * (self.plan.num_draft_tokens - 1),
-            "spec_num_correct_drafts": sum(script.accepted),
-            "spec_correct_drafts_histogram": histogram_of(script.accepted),
-        }
+            await response.write(b"data: " + event + b"\n\n")
+            if answer.fault == "garbage":
+                await response.write(b'data: {"text": "half\n\n')
+            if answer.fault == "drop" and request.transport is not None:
+                request.transport.abort()
+            if answer.fault in ("cut", "drop"):
+                return response
+        await response.write(b"data: [DONE]\n\n")
+        return response
 
     def _finish(self, text: str, script: Script) -> None:
         self.seen.cached.add(text)
         self.seen.tokens += script.tokens
-        self.seen.verify_steps += len(script.accepted) if self.speculative else 0
+        self.seen.verify_steps += len(script.accepted) if self.plan.speculative else 0
 
     async def _flush(self, request: web.Request) -> web.Response:
         if self.plan.flush_status is not None:
@@ -271,7 +259,7 @@ class TimedServer:
         state: dict[str, object] = {"last_gen_throughput": 812.0}
         if self.plan.average_accept_length is not None:
             state["avg_spec_accept_length"] = self.plan.average_accept_length
-        algorithm = "EAGLE3" if self.speculative else None
+        algorithm = "EAGLE3" if self.plan.speculative else None
         return web.json_response({"speculative_algorithm": algorithm, "internal_states": [state], "version": "0.5.23"})
 
     async def _metrics(self, request: web.Request) -> web.Response:
@@ -296,27 +284,63 @@ def output_ids(text: str, count: int) -> list[int]:
     return [draws.randrange(1000) for _ in range(count)]
 
 
-def _event(
-    script: Script, text: str, first: int, sent: int, prompt_tokens: int, cached: int, ending: int | str | None
-) -> dict[str, object]:
-    finish: dict[str, object] | None = None
-    if ending == "abort":
-        finish = {"type": "abort", "status_code": 503, "message": "out of room"}
-    elif ending == "nan":
-        finish = {"type": "stop", "matched": "NaN happened"}
-    elif sent == script.tokens:
-        finish = {"type": "length", "length": sent}
-    return {
-        "text": " ".join(WORDS[token % len(WORDS)] for token in output_ids(text, sent)[first:]),
-        "output_ids": output_ids(text, sent)[first:],
-        "meta_info": {
-            "id": "0",
-            "finish_reason": finish,
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": sent,
-            "cached_tokens": cached,
-        },
-    }
+class Answer:
+    """One answer as it goes out: when each step is due, and what its events hold.
+
+    Events are cut out of what was encoded once: the double has to serve many streams without being the slow part.
+    """
+
+    def __init__(self, plan: TimedPlan, text: str, script: Script, cached: int, *, fault: int | str | None) -> None:
+        self.plan = plan
+        self.text = text
+        self.script = script
+        self.fault = fault
+        ids = output_ids(text, script.tokens)
+        self._words, self._word_ends = _joined(
+            [json.dumps(WORDS[token % len(WORDS)], ensure_ascii=False)[1:-1] for token in ids], " "
+        )
+        self._ids, self._id_ends = _joined([str(token) for token in ids], ",")
+        self._meta = f'"prompt_tokens":{len(text.split())},"cached_tokens":{cached}'
+
+    def schedule(self, start_s: float) -> Iterator[tuple[int, float]]:
+        """The tokens of each step and the time at which they are due."""
+        pace = random.Random(self.text)
+        due_s = start_s + self.plan.ttft_s
+        for commit in self.script.commits:
+            yield commit, due_s
+            due_s += self.plan.step_s * (1 + self.plan.jitter * (2 * pace.random() - 1))
+
+    def event(self, first: int, sent: int) -> bytes:
+        """The event with tokens `first` to `sent` as JSON; the last one has the counters and the reason of the end."""
+        if self.fault == "stream_error":
+            return b'{"error":{"message":"no room","code":503}}'
+        words = self._words[self._word_ends[first] : self._word_ends[sent]]
+        ids = self._ids[self._id_ends[first] : self._id_ends[sent]].lstrip(b",")
+        meta = f'{{"id":"0","completion_tokens":{sent},{self._meta},{self._end(sent)}}}'.encode()
+        return b'{"text":"' + words + b'","output_ids":[' + ids + b'],"meta_info":' + meta + b"}"
+
+    def _end(self, sent: int) -> str:
+        """The members of `meta_info` that only the last event has a value for."""
+        if sent < self.script.tokens:
+            return '"finish_reason":null'
+        end: dict[str, Any] = {"finish_reason": ENDINGS.get(self.fault or "", {"type": "length", "length": sent})}
+        if self.plan.speculative:
+            accepted = self.script.accepted
+            end["spec_verify_ct"] = len(accepted)
+            end["spec_num_proposed_drafts"] = len(accepted) * (self.plan.num_draft_tokens - 1)
+            end["spec_num_correct_drafts"] = sum(accepted)
+            end["spec_correct_drafts_histogram"] = histogram_of(accepted)
+        return json.dumps(end)[1:-1]
+
+
+def _joined(parts: list[str], separator: str) -> tuple[bytes, list[int]]:
+    """The parts joined as UTF-8, and where the first 0, 1, 2, ... of them end."""
+    encoded = [((separator if index else "") + part).encode() for index, part in enumerate(parts)]
+    return b"".join(encoded), [0, *itertools.accumulate(len(part) for part in encoded)]
+
+
+async def _until(due_s: float) -> None:
+    await asyncio.sleep(max(0.0, due_s - asyncio.get_running_loop().time()))
 
 
 def main(plan: str) -> None:

@@ -1,0 +1,120 @@
+"""Reading an HTTP response: framings, any split of the bytes, and what is no response."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.load.http_post import Address, post, request_head
+from actors.load.http_response import BadResponseError, ResponseReader
+
+
+def chunked(parts: list[bytes]) -> bytes:
+    chunks = b"".join(b"%x;ext=1\r\n%s\r\n" % (len(part), part) for part in parts if part)
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX: y\r\n\r\n" + chunks + b"0\r\nTrailer: z\r\n\r\n"
+
+
+def counted(parts: list[bytes]) -> bytes:
+    body = b"".join(parts)
+    return b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def until_close(parts: list[bytes]) -> bytes:
+    return b"HTTP/1.0 200 OK\r\n\r\n" + b"".join(parts)
+
+
+@given(
+    parts=st.lists(st.binary(max_size=40), max_size=6),
+    framing=st.sampled_from([chunked, counted, until_close]),
+    interim=st.booleans(),
+    cuts=st.lists(st.floats(0, 1), max_size=10),
+)
+def test_any_split_gives_the_same_body(parts: list[bytes], framing: object, interim: bool, cuts: list[float]) -> None:
+    data = (b"HTTP/1.1 100 Continue\r\n\r\n" if interim else b"") + framing(parts)  # type: ignore[operator]
+    places = sorted({0, len(data), *(int(cut * len(data)) for cut in cuts)})
+    reader = ResponseReader()
+    body = b"".join(reader.feed(data[start:end]) for start, end in itertools.pairwise(places))
+    assert reader.complete == (framing is not until_close)
+    reader.closed()
+    assert reader.complete
+    assert body == b"".join(parts)
+    assert reader.status == (503 if framing is counted else 200)
+
+
+def test_a_piece_of_a_chunk_is_handed_out_at_once() -> None:
+    reader = ResponseReader()
+    assert reader.feed(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\na\r\n01234") == b"01234"
+    assert reader.feed(b"56789\r\n3\r\nab") == b"56789ab"
+    assert not reader.complete
+    assert reader.feed(b"c\r\n0\r\n\r\n") == b"c"
+    assert reader.complete
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "not an HTTP/1.1 response"),
+        (b"HTTP/1.1 abc\r\n\r\n", "not an HTTP/1.1 response"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: -3\r\n\r\n", "a content length of"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n", "not a chunk's size"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nabcd\r\n", "a chunk is longer"),
+        (b"x" * 70_000, "no end of its head"),
+    ],
+)
+def test_what_is_no_response_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(BadResponseError, match=message):
+        ResponseReader().feed(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [(b"", "at once"), (counted([b"abc"])[:-1], "in the middle"), (chunked([b"abc"])[:-1], "in the middle")],
+)
+def test_an_early_end_is_an_error(data: bytes, message: str) -> None:
+    reader = ResponseReader()
+    reader.feed(data)
+    with pytest.raises(BadResponseError, match=message):
+        reader.closed()
+
+
+def test_addresses() -> None:
+    local = Address.of("http://[::1]:30000/generate")
+    assert local == Address(host="::1", port=30000, tls=None, path="/generate")
+    assert b"\r\nHost: [::1]:30000\r\n" in request_head(local, {}, 0)
+    remote = Address.of("https://models.example/a/generate")
+    assert (remote.host, remote.port, remote.path) == ("models.example", 443, "/a/generate")
+    assert remote.tls is not None
+    assert remote.tls.check_hostname
+    for url in ("localhost:30000", "ftp://host/x", "http://"):
+        with pytest.raises(ValueError, match="not an http or https URL"):
+            Address.of(url)
+
+
+def test_a_header_cannot_be_split() -> None:
+    address = Address.of("http://h/generate")
+    with pytest.raises(ValueError, match="line break") as refusal:
+        request_head(address, {"Authorization": "Bearer a\r\nX: y"}, 0)
+    assert "Bearer" not in str(refusal.value)
+
+
+def test_what_the_receiver_raises_ends_the_request() -> None:
+    async def run() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\nbody")
+            await writer.drain()
+            await asyncio.sleep(30)
+
+        def refuse(body: bytes) -> None:
+            raise KeyError(body)
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            address = Address.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/generate")
+            with pytest.raises(KeyError, match="body"):
+                await asyncio.wait_for(post(address, request_head(address, {}, 0), b"", refuse), 5)
+
+    asyncio.run(run())
