@@ -47,6 +47,8 @@ class CellObservation:
     `counted_tokens` and `counted_verify_steps` are the differences of the server's counters
     `sglang:generation_tokens_total` and `sglang:spec_verify_calls_total` over the cell; None with `counted_reason`.
     `attempt_failures` counts the attempts that failed by their reason, those made good by a retry included.
+    `shared_prefix_share` is the share of the prompts' characters that repeat the beginning of another prompt: so much
+    may come from the prefix cache although it was flushed.
     """
 
     concurrency: int
@@ -63,6 +65,7 @@ class CellObservation:
     counted_verify_steps: int | None = None
     counted_reason: str | None = None
     attempt_failures: tuple[tuple[str, int], ...] = ()
+    shared_prefix_share: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,6 +151,7 @@ async def _measure(
         counted_verify_steps=verify_steps,
         counted_reason=counted_reason,
         attempt_failures=_failures_by_reason(sent),
+        shared_prefix_share=workload.shared_prefix_share,
         rows=tuple(answer.row for answer in sent),
     )
 

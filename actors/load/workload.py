@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from dataclasses import dataclass, field
@@ -19,6 +20,10 @@ class Prompt:
 def prompt_of(text: str) -> Prompt:
     """The prompt with this text; its id is the first 16 hexadecimal digits of the UTF-8 text's SHA-256."""
     return Prompt(prompt_id=hashlib.sha256(text.encode()).hexdigest()[:16], text=text)
+
+
+def _common_prefix(first: str, second: str) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +96,16 @@ class Workload:
             "stream": self.stream,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def shared_prefix_share(self) -> float:
+        """The share of the prompts' characters that repeat the beginning of another prompt, between 0 and 1.
+
+        What a prefix cache may answer, roughly, although it was empty before the first prompt.
+        """
+        texts = sorted(prompt.text for prompt in self.prompts)
+        shared = sum(_common_prefix(first, second) for first, second in itertools.pairwise(texts))
+        return shared / sum(len(text) for text in texts)
 
     @property
     def unfilled_concurrency(self) -> tuple[int, ...]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import random
 from pathlib import Path
 
@@ -48,9 +46,8 @@ def test_built_in_sets_are_distinct_short_and_mixed() -> None:
 
 def test_built_in_prompts_hardly_share_beginnings() -> None:
     """Otherwise the prefix cache would answer part of a cold cell."""
-    ordered = sorted(prompt.text for prompt in builtin_prompts(None, 3, warmup_count=0).prompts)
-    shared = sum(len(os.path.commonprefix([first, second])) for first, second in itertools.pairwise(ordered))  # noqa: RUF071
-    assert shared < 0.02 * sum(len(text) for text in ordered)
+    texts = [prompt.text for prompt in builtin_prompts(None, 3, warmup_count=0).prompts]
+    assert workload_of(*texts).shared_prefix_share < 0.02
 
 
 def test_sampling_is_by_seed_and_a_smaller_count_is_the_beginning_of_a_larger(numbered: Path) -> None:
@@ -220,6 +217,11 @@ def test_a_workload_is_identified_by_prompts_template_sampling_and_endpoint() ->
     ]
     assert len({base.workload_id, *(other.workload_id for other in others)}) == 9
     assert workload_of("a", "b", temperature=0).workload_id == base.workload_id
+
+
+def test_shared_prefixes_are_measured() -> None:
+    assert workload_of("abcdef", "abcxyz", "q").shared_prefix_share == pytest.approx(3 / 13)
+    assert workload_of("abc").shared_prefix_share == 0
 
 
 def test_concurrency_beyond_the_prompts_is_named() -> None:
