@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -53,6 +54,16 @@ def specsweep(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. What the user can mend is one line on stderr, without a traceback."""
+    code = _run(argv)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever read has seen enough; nothing must be written at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         code = app(args=None if argv is None else list(argv), prog_name="specsweep", standalone_mode=False)
     except InputError as error:
@@ -63,6 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(error.format_message(), BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
+    except SystemExit as error:  # how typer ends on a broken pipe
+        return error.code if isinstance(error.code, int) else FAILED
     return code if isinstance(code, int) else DONE
 
 
