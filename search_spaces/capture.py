@@ -17,9 +17,10 @@ from search_spaces.config import Taps, layout_label
 Shift = Literal["always", "first_is_one", "unless_last"]
 """When explicit ids get +1: on every list, only when the first id is 1, or unless the largest id is N."""
 
-Marking = Literal["membership", "layer_flags"]
+Marking = Literal["membership", "layer_flags", "unused_flags"]
 """`membership`: block i captures when i is in the list. `layer_flags`: a flag is set on `layers[i]` for each i of the
-list, so that a negative index counts from the end and one beyond the end raises IndexError."""
+list and read by the loop, so that a negative index counts from the end and one beyond the end raises IndexError.
+`unused_flags`: the flags are set, with the same IndexError, but the loop tests membership."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,8 +129,8 @@ class Dialect:
             return ["the list of ids is empty: nothing would be captured"]
         found = []
         for asked, mark in zip(marks if ids is None else ids, marks, strict=True):
-            if matched[mark] is None and self.marking == "layer_flags":
-                found.append(f"{asked} is beyond the last layer on this class (IndexError)")
+            if self.marking != "membership" and not -num_layers <= mark < num_layers:
+                found.append(f"{asked} is beyond the layers of this class (IndexError)")
             elif matched[mark] is None:
                 found.append(f"{asked} never matches on this class")
             elif mark < 0:

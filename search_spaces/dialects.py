@@ -30,6 +30,11 @@ __all__ = [
 PLUS_ONE = Dialect(name="plus_one", source="models/llama.py, LlamaForCausalLM")
 PLUS_ONE_TO_LAST = Dialect(name="plus_one_to_last", source="models/gemma3_causal.py, Gemma3ForCausalLM", last_tap=True)
 LAYER_FLAGS = Dialect(name="layer_flags", source="models/qwen2_moe.py, Qwen2MoeModel", marking="layer_flags")
+UNUSED_FLAGS = Dialect(
+    name="unused_flags",
+    source="models/qwen3_vl_moe.py, Qwen3MoeLLMModel.forward; models/qwen2_moe.py, Qwen2MoeModel",
+    marking="unused_flags",
+)
 DEEPSEEK = Dialect(
     name="deepseek",
     source="models/deepseek_v2.py, DeepseekV2ForCausalLM (sglang PR #25454)",
@@ -56,6 +61,7 @@ DIALECTS: tuple[Dialect, ...] = (
     PLUS_ONE,
     PLUS_ONE_TO_LAST,
     LAYER_FLAGS,
+    UNUSED_FLAGS,
     DEEPSEEK,
     GLM4_LITE,
     GPT_OSS,
@@ -112,11 +118,14 @@ TABLE: tuple[Speaks, ...] = (
     Speaks(
         dialect=PLUS_ONE,
         architectures=(
-            "InternS1ProForConditionalGeneration",
             "Qwen3VLForConditionalGeneration",
-            "Qwen3VLMoeForConditionalGeneration",
             "SarvamMoEForCausalLM",
         ),
+        since="0.5.11",
+    ),
+    Speaks(
+        dialect=UNUSED_FLAGS,
+        architectures=("InternS1ProForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"),
         since="0.5.11",
     ),
     Speaks(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from search_spaces.capture import Dialect, Inexpressible
 from search_spaces.config import Taps, layout_label
 from search_spaces.dialects import find_dialect, unsupported
 from search_spaces.layouts import DEFAULT, SHIPPED, parse_layout_label
-from search_spaces.model_facts import DraftFacts
 from search_spaces.rulings import RuleContext
 
 NOT_EXPRESSIBLE = "layout_not_expressible"
@@ -56,7 +54,7 @@ def judge_layout(label: str, context: RuleContext) -> LayoutRuling:
     if dialect is None:
         message = unsupported(context.target.architecture, context.sglang_version)
         return LayoutRuling(name=label, taps=asked, ids=None, refusal=(UNSUPPORTED, message))
-    if _aux_is_off(context.draft):
+    if context.draft.eagle_config.get("use_aux_hidden_state", True) is False:
         message = "the draft's eagle_config.use_aux_hidden_state is false: no layer is captured whatever the layout"
         return LayoutRuling(name=label, taps=asked, ids=None, refusal=(AUX_OFF, message))
     if asked is not None:
@@ -91,8 +89,3 @@ def _width_refusal(taps: Taps, context: RuleContext) -> tuple[str, str] | None:
         text = f"layout {layout_label(taps)} has {len(taps)} taps, the draft's num_aux_hidden_states is {declared}"
         return (FC_WIDTH, text)
     return None
-
-
-def _aux_is_off(draft: DraftFacts) -> bool:
-    eagle_config = draft.config.get("eagle_config")
-    return isinstance(eagle_config, Mapping) and eagle_config.get("use_aux_hidden_state", True) is False

@@ -60,8 +60,8 @@ def _nodes(case: PlacementCase) -> str | None:
 
 def _heads(case: PlacementCase) -> str | None:
     size = case.attention_tp_size
-    for role, config in (("target", case.context.target.config), ("draft", case.context.draft.config)):
-        problem = _unsplittable(text_config(config), size)
+    for role, facts in (("target", case.context.target), ("draft", case.context.draft)):
+        problem = _unsplittable(facts.text_config, size)
         if problem is not None:
             return f"the {role}'s {problem} cannot be split over {size} ranks"
     return None
@@ -82,7 +82,7 @@ def _unsplittable(config: Mapping[str, Any], size: int) -> str | None:
 
 
 def _moe_blocks(case: PlacementCase) -> str | None:
-    config = text_config(case.context.target.config)
+    config = case.context.target.text_config
     quantization = config.get("quantization_config") or case.context.target.config.get("quantization_config")
     blocks = quantization.get("weight_block_size") if isinstance(quantization, Mapping) else None
     width = config.get("moe_intermediate_size")
@@ -97,15 +97,9 @@ def _moe_blocks(case: PlacementCase) -> str | None:
     return None
 
 
-def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part of a config that describes the language model: `text_config` of a multimodal one."""
-    inner = config.get("text_config")
-    return inner if isinstance(inner, Mapping) else config
-
-
-def is_mla(config: Mapping[str, Any]) -> bool:
+def is_mla(text_config: Mapping[str, Any]) -> bool:
     """True for latent attention, whose cache has no key-value heads to split."""
-    return bool(text_config(config).get("kv_lora_rank"))
+    return bool(text_config.get("kv_lora_rank"))
 
 
 PLACEMENT_RULES: tuple[PlacementRule, ...] = (

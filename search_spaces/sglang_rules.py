@@ -92,7 +92,7 @@ class RuleBook:
                 numbers=numbers,
                 args=self._args_of(setting.flags),
                 architecture=self.context.target.architecture,
-                mla_draft=is_mla(self.context.draft.config),
+                mla_draft=is_mla(self.context.draft.text_config),
             )
             self._triples[key] = judge_triple(case, self.context.sglang_version)
         return self._triples[key]

@@ -10,7 +10,10 @@ from search_spaces.errors import InputError
 READ_VERSION = "0.5.23"
 """The release whose source the rules were read in last; a newer one is taken to behave like it."""
 
-_FORM = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.post(\d+))?(?:[.+-]?[a-z].*)?")
+_FORM = re.compile(
+    r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.post(\d+))?"
+    r"(?:[.-]?(?:a|b|rc|alpha|beta)\d*)?(?:\.dev\d*)?(?:\+[\w.]+)?"
+)
 
 
 @lru_cache
