@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from rule_facts import ARGVS
 from tiny_models import TinyPair
 
@@ -18,6 +19,10 @@ from actors.engines.cpu_kernels import STAND_INS, stand_in_paths
 
 REPOSITORY = Path(__file__).parents[2]
 MAX_LAYERS = 8
+
+# a busy machine is no fault of the code under test
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session")
