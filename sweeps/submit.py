@@ -82,10 +82,11 @@ def submit(
     InputError when the folder is too large; EnvironmentProblem when no job server answers or it wants authentication.
     Ctrl-C while following leaves the job running and raises KeyboardInterrupt.
     """
+    where = _job_server(address)
     with tempfile.TemporaryDirectory(prefix="specsweep-") as scratch:
         archive = Path(scratch) / "job.zip"
         pack(request.folder, archive)
-        client, where = _connect(address)
+        client = _connect(where)
         environment = {"working_dir": str(archive), "env_vars": dict(request.environment)}
         try:
             job = client.submit_job(
@@ -100,18 +101,22 @@ def submit(
     return _result(client, job, where)
 
 
-def _connect(address: str | None) -> tuple[Any, str]:
-    if address is not None:
-        # Ray prefers this variable, and RAY_ADDRESS, to the argument
-        os.environ["RAY_API_SERVER_ADDRESS"] = address
-    where = os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or DEFAULT_ADDRESS
+def _job_server(address: str | None) -> str:
+    """The URL asked for, else the one of the environment, else Ray's default."""
+    where = address or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or DEFAULT_ADDRESS
     if not where.startswith(("http://", "https://")):
         names = "--address, RAY_API_SERVER_ADDRESS or RAY_ADDRESS"
         raise InputError(f"{names}: {where!r} is not the URL of a job server such as {DEFAULT_ADDRESS}")
+    return where
+
+
+def _connect(where: str) -> Any:
+    # Ray prefers this variable, and RAY_ADDRESS, to the argument
+    os.environ["RAY_API_SERVER_ADDRESS"] = where
     try:
         from ray.job_submission import JobSubmissionClient
 
-        return JobSubmissionClient(where), where
+        return JobSubmissionClient(where)
     except Exception as error:  # as above
         raise _problem(where, error) from error
 

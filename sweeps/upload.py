@@ -19,6 +19,9 @@ MAX_FOLDER_BYTES = 2**30
 LEFT_OUT = frozenset({".git", ".venv", "venv", "__pycache__"})
 """Folders that Ray itself leaves out by default."""
 
+WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf"})
+"""Endings of files that do not get smaller in a zip."""
+
 LARGEST_SHOWN = 5
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -30,8 +33,10 @@ def pack(folder: Path, archive: Path) -> int:
     than Ray takes; `archive` is then removed.
     """
     files = sorted(files_to_send(folder))
-    total = sum((folder / file).stat().st_size for file in files)
-    if total > MAX_FOLDER_BYTES:
+    sizes = {file: (folder / file).stat().st_size for file in files}
+    total = sum(sizes.values())
+    weights = sum(size for file, size in sizes.items() if file.suffix in WEIGHTS)
+    if total > MAX_FOLDER_BYTES or weights > MAX_UPLOAD_BYTES:
         raise _too_large(folder, files, total)
     try:
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed:

@@ -18,8 +18,10 @@ space:
 
 def write_models(folder: Path) -> None:
     """A 32-block Llama target and a draft of three taps, in `folder/models`."""
-    write_checkpoint(folder / "models" / "target", LLAMA)
-    write_checkpoint(folder / "models" / "draft", DRAFT, draft_tensors())
+    small = {"hidden_size": 64, "vocab_size": 256}
+    write_checkpoint(folder / "models" / "target", LLAMA | small)
+    tensors = draft_tensors(hidden=64, draft_hidden=64, vocab=256)
+    write_checkpoint(folder / "models" / "draft", DRAFT | small | {"draft_vocab_size": 256}, tensors)
 
 
 def write_spec(folder: Path, text: str = MINIMAL, name: str = "case.yaml") -> Path:
