@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Any
 
 from search_spaces.checkpoints import read_draft, read_target
-from search_spaces.config import EngineConfig
+from search_spaces.config import EngineConfig, Setting
 from search_spaces.errors import InputError
 from search_spaces.plan import SpacePlan, plan_space
 from search_spaces.rulings import Illegal, Legal, RuleContext
@@ -27,6 +27,7 @@ class SweepPlan:
     context: RuleContext
     space: SearchSpace
     servers: SpacePlan
+    suspect_setting: Setting | None
     suspect: Legal | None
 
     @property
@@ -76,12 +77,14 @@ def make_plan(spec: SweepSpec) -> SweepPlan:
     InputError when a model cannot be read, or when the suspect cannot run at all.
     """
     context, space = rule_context(spec), search_space(spec)
+    suspect = spec.suspect.to_setting() if spec.suspect is not None else None
     return SweepPlan(
         study=spec.study,
         context=context,
         space=space,
         servers=plan_space(space, context, repeats=spec.budget.repeats),
-        suspect=_resolve_suspect(spec, context),
+        suspect_setting=suspect,
+        suspect=_resolve_suspect(suspect, context),
     )
 
 
@@ -123,10 +126,10 @@ def sglang_version(spec: SweepSpec) -> str:
     return RULES_MADE_FOR
 
 
-def _resolve_suspect(spec: SweepSpec, context: RuleContext) -> Legal | None:
-    if spec.suspect is None:
+def _resolve_suspect(setting: Setting | None, context: RuleContext) -> Legal | None:
+    if setting is None:
         return None
-    ruling = resolve_setting(spec.suspect.to_setting(), context)
+    ruling = resolve_setting(setting, context)
     if isinstance(ruling, Illegal):
         raise InputError(f"suspect: cannot run: {ruling.message} ({ruling.rule})")
     return ruling
