@@ -1,0 +1,132 @@
+"""The driver's side of a switch: give an order, flush, and wait until every rank has obeyed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from actors.sglang_plugin.orders import FOLDER_VARIABLE, TOKEN_VARIABLE, Answer, ControlFolder, Order, TraceOrder
+from search_spaces.config import EngineConfig, Triple
+
+POLL_S = 0.02
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switched:
+    """Every rank runs the order. `elapsed_s` is from the order to the last answer."""
+
+    elapsed_s: float
+    running: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotSwitched:
+    """What the server runs now is unknown: it must be launched anew. `reason` is one line."""
+
+    reason: str
+
+
+def why_not_switchable(running: EngineConfig, wanted: EngineConfig, pools: Triple) -> str | None:
+    """Why `wanted` needs a launch of its own beside a server in `running` whose pools hold `pools`; None if it does not."""
+    if running.triple is None or wanted.triple is None or running.layout is None or wanted.layout is None:
+        return "speculation is switched on or off"
+    if running.tp_size != wanted.tp_size:
+        return f"tp_size {running.tp_size} -> {wanted.tp_size}"
+    if running.flags != wanted.flags:
+        return "other flags"
+    if len(running.layout) != len(wanted.layout):
+        return "another number of taps"
+    for name in ("num_steps", "eagle_topk", "num_draft_tokens"):
+        if getattr(wanted.triple, name) > getattr(pools, name):
+            return f"{name} {getattr(wanted.triple, name)} is beyond the server's pools for {pools}"
+    return None
+
+
+class LiveControl:
+    """One server's control folder. `environment` goes to the server at its start."""
+
+    def __init__(self, folder: Path, *, ranks: int) -> None:
+        token = secrets.token_hex(16)
+        self._folder = ControlFolder.create(folder, token)
+        self._ranks = ranks
+        self._sequence = 0
+        self.environment = {FOLDER_VARIABLE: str(folder), TOKEN_VARIABLE: token}
+
+    def switch(
+        self,
+        base_url: str,
+        config: EngineConfig,
+        ids: tuple[int, ...] | None,
+        *,
+        graph_batch_sizes: tuple[int, ...] | None,
+        timeout_s: float,
+        is_alive: Callable[[], bool],
+        trace: TraceOrder | None = None,
+    ) -> Switched | NotSwitched:
+        """Bring the server into `config` (its layout written as `ids`); the caller has seen to it that nothing runs.
+
+        Blocks for at most `timeout_s`. A server that is busy refuses, and keeps running what it ran.
+        """
+        assert config.triple is not None
+        self._sequence += 1
+        order = Order(
+            sequence=self._sequence,
+            num_steps=config.triple.num_steps,
+            eagle_topk=config.triple.eagle_topk,
+            num_draft_tokens=config.triple.num_draft_tokens,
+            ids=ids,
+            graph_batch_sizes=graph_batch_sizes,
+            trace=trace,
+        )
+        started = time.monotonic()
+        self._folder.give(order)
+        refused = _flush(base_url, timeout_s)
+        if refused:
+            return NotSwitched(reason=refused)
+        deadline = started + timeout_s
+        while len(answers := self._folder.answers(order.sequence)) < self._ranks:
+            if not is_alive():
+                return NotSwitched(reason="the server died during the switch")
+            if time.monotonic() > deadline:
+                return NotSwitched(reason=_silence(answers, self._ranks, timeout_s))
+            time.sleep(POLL_S)
+        return _judge(order, answers, time.monotonic() - started)
+
+
+def _judge(order: Order, answers: tuple[Answer, ...], elapsed_s: float) -> Switched | NotSwitched:
+    for answer in answers:
+        if answer.error is not None:
+            return NotSwitched(reason=f"rank {answer.rank}: {answer.error}")
+        for name in ("num_steps", "eagle_topk", "num_draft_tokens"):
+            if answer.running.get(name) != getattr(order, name):
+                said = answer.running.get(name)
+                return NotSwitched(reason=f"rank {answer.rank} runs {name} {said}, not {getattr(order, name)}")
+    if any(answer.running != answers[0].running for answer in answers):
+        return NotSwitched(reason="the ranks run different settings")
+    return Switched(elapsed_s=elapsed_s, running=answers[0].running)
+
+
+def _silence(answers: tuple[Answer, ...], ranks: int, timeout_s: float) -> str:
+    if not answers:
+        return f"no rank answered in {timeout_s:g} s: is the plugin loaded, and does this SGLang know load_plugins?"
+    return f"{len(answers)} of {ranks} ranks answered in {timeout_s:g} s"
+
+
+def _flush(base_url: str, timeout_s: float) -> str | None:
+    """Why the server would not flush, None when it did."""
+    request = urllib.request.Request(base_url + "/flush_cache", data=b"", method="POST")  # noqa: S310  (http only)
+    try:
+        with _OPENER.open(request, timeout=timeout_s):
+            return None
+    except urllib.error.HTTPError as problem:
+        return f"the server refused to flush (HTTP {problem.code}): requests are running"
+    except OSError as problem:
+        return f"the server did not answer: {problem}"

@@ -1,0 +1,118 @@
+"""A running server takes another layout and triple, through SGLang's own adaptive machinery.
+
+`EAGLEWorkerV2.build_adaptive_runtime_state` and `apply_runtime_state` (srt/speculative/eagle_worker_v2.py, 0.5.20 and
+later) build attention backends and graphs for another number of steps; they are meant for SGLang's adaptive mode,
+which changes steps only. Here topk and draft tokens change with them, so both workers are set *before* the build:
+the build ends by restoring what it found, and that must already be a legal state.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .orders import Answer, ControlFolder, Order
+from .pool_trace import PoolTrace
+
+LOG = logging.getLogger(__name__)
+
+
+class Switch:
+    """One rank's side. Orders are taken inside `Scheduler.flush_cache`, after it has succeeded, so nothing runs."""
+
+    def __init__(self, control: ControlFolder, trace: PoolTrace) -> None:
+        self._control, self._trace = control, trace
+        self._sequence = 0
+
+    def on_flush(self, original: Callable[..., bool], scheduler: Any, *args: Any, **kwargs: Any) -> bool:
+        flushed = original(scheduler, *args, **kwargs)
+        self._trace.flush()
+        worker = getattr(scheduler, "draft_worker", None)
+        if not flushed or worker is None:
+            return flushed
+        try:
+            order = self._control.take(after=self._sequence)
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            LOG.error("specsweep: cannot read the order: %s", problem)
+            return flushed
+        if order is not None:
+            self._sequence = order.sequence
+            self._obey(scheduler, worker, order)
+        return flushed
+
+    def _obey(self, scheduler: Any, worker: Any, order: Order) -> None:
+        started, error = time.monotonic(), None
+        try:
+            self._trace.stop()
+            apply_order(worker, order)
+            if order.trace is not None:
+                self._trace.start(order, rank=rank_of(scheduler))
+        except Exception as problem:  # whatever it is, the driver must hear of it: it relaunches
+            LOG.exception("specsweep: order %d failed", order.sequence)
+            error = f"{type(problem).__name__}: {problem}".splitlines()[0]
+        answer = Answer(
+            sequence=order.sequence,
+            rank=rank_of(scheduler),
+            error=error,
+            elapsed_s=time.monotonic() - started,
+            running=describe(worker),
+        )
+        self._control.answer(answer)
+
+
+def rank_of(scheduler: Any) -> int:
+    """The rank within tensor parallelism; the attribute moved between versions."""
+    rank = getattr(scheduler, "tp_rank", None)
+    if rank is None:
+        rank = scheduler.tp_worker.tp_rank
+    return int(rank)
+
+
+def apply_order(worker: Any, order: Order) -> None:
+    """Bring target and draft of this rank into the order's layout and triple. Raises whatever SGLang raises."""
+    from sglang.srt.runtime_context import get_context
+
+    draft = worker._draft_worker
+    set_layers(worker._target_worker.model_runner.model, order.ids)
+    for side in (worker, draft):
+        side.topk = order.eagle_topk
+        side.speculative_num_steps = order.num_steps
+        side.speculative_num_draft_tokens = order.num_draft_tokens
+    get_context().override(
+        "specsweep.switch",
+        speculative_eagle_topk=order.eagle_topk,
+        speculative_num_steps=order.num_steps,
+        speculative_num_draft_tokens=order.num_draft_tokens,
+    )
+    sizes = None if order.graph_batch_sizes is None else list(order.graph_batch_sizes)
+    state = worker.build_adaptive_runtime_state(order.num_steps, order.num_draft_tokens, cuda_graph_bs=sizes)
+    worker.speculative_num_steps = -1  # else apply_runtime_state returns at once when the steps are unchanged
+    worker.apply_runtime_state(state)
+    gc.collect()  # the old state's backends and graphs hold memory in cycles
+
+
+def set_layers(model: Any, ids: tuple[int, ...] | None) -> None:
+    """Point the target's capture at other layers.
+
+    On mixture-of-experts targets the setter marks layers one by one and never clears a mark (`_is_layer_to_capture`,
+    srt/models/qwen2_moe.py), so a second layout would capture both: the marks are cleared first.
+    """
+    for module in model.modules():
+        if getattr(module, "_is_layer_to_capture", False):
+            module._is_layer_to_capture = False
+    model.set_eagle3_layers_to_capture(None if ids is None else list(ids))
+
+
+def describe(worker: Any) -> dict[str, Any]:
+    """What this rank runs now, read from the workers themselves."""
+    inner = getattr(worker._target_worker.model_runner.model, "model", None)
+    layers = getattr(inner, "layers_to_capture", None)
+    return {
+        "num_steps": worker.speculative_num_steps,
+        "eagle_topk": worker._draft_worker.topk,
+        "num_draft_tokens": worker.speculative_num_draft_tokens,
+        "layers_to_capture": None if layers is None else sorted(layers),
+    }
