@@ -35,7 +35,7 @@ class NotSwitched:
 
 
 def why_not_switchable(running: EngineConfig, wanted: EngineConfig, pools: Triple) -> str | None:
-    """Why `wanted` needs a launch of its own beside a server in `running` whose pools hold `pools`; None if it does not."""
+    """Why `wanted` needs a launch of its own beside a server in `running` with pools for `pools`; None if not."""
     if running.triple is None or wanted.triple is None or running.layout is None or wanted.layout is None:
         return "speculation is switched on or off"
     if running.tp_size != wanted.tp_size:

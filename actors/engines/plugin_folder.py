@@ -1,4 +1,4 @@
-"""Puts our SGLang plugin where a server finds it: a folder on its path with an entry point, whatever its interpreter."""
+"""Puts our SGLang plugin where a server finds it: on its path, with an entry point, whatever its interpreter."""
 
 from __future__ import annotations
 
