@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from search_spaces.config import Triple
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestRow:
@@ -75,7 +77,8 @@ class LaunchObservation:
     `effective_args` are the server's resolved arguments as read back from `/server_info`. `accelerator` says on what
     the numbers were measured; `stand_in_kernels` is True when CUDA kernels were replaced by the CPU stand-in.
     `findings` are one line each: what the server changed by itself, and what makes its numbers less than they seem.
-    `findings` are one line each: what the server changed by itself, and what makes its numbers less than they seem.
+    `switch_s` is set when a running server changed to this configuration without a launch, and says how long it took;
+    `pools` is then the largest triple that the server's memory pools were made for.
     """
 
     command: tuple[str, ...]
@@ -88,3 +91,5 @@ class LaunchObservation:
     device_ids: tuple[str, ...]
     effective_args: Mapping[str, Any] = field(repr=False)
     findings: tuple[str, ...] = ()
+    switch_s: float | None = None
+    pools: Triple | None = None

@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from actors.sglang_plugin.orders import FOLDER_VARIABLE, TOKEN_VARIABLE, Answer,
 from search_spaces.config import EngineConfig, Triple
 
 POLL_S = 0.02
+TRIPLE_NAMES = ("num_steps", "eagle_topk", "num_draft_tokens")
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -44,21 +45,32 @@ def why_not_switchable(running: EngineConfig, wanted: EngineConfig, pools: Tripl
         return "other flags"
     if len(running.layout) != len(wanted.layout):
         return "another number of taps"
-    for name in ("num_steps", "eagle_topk", "num_draft_tokens"):
+    for name in TRIPLE_NAMES:
         if getattr(wanted.triple, name) > getattr(pools, name):
             return f"{name} {getattr(wanted.triple, name)} is beyond the server's pools for {pools}"
     return None
 
 
-class LiveControl:
-    """One server's control folder. `environment` goes to the server at its start."""
+def with_room(config: EngineConfig, pools: Triple | None) -> EngineConfig:
+    """What to launch so that `config` and everything up to `pools` can be switched to."""
+    if pools is None or config.triple is None:
+        return config
+    larger = {name: max(getattr(config.triple, name), getattr(pools, name)) for name in TRIPLE_NAMES}
+    return replace(config, triple=Triple(**larger))
 
-    def __init__(self, folder: Path, *, ranks: int) -> None:
+
+class LiveControl:
+    """The control folder of one engine's servers. `environment` goes to each of them at its start."""
+
+    def __init__(self, folder: Path) -> None:
         token = secrets.token_hex(16)
         self._folder = ControlFolder.create(folder, token)
-        self._ranks = ranks
         self._sequence = 0
         self.environment = {FOLDER_VARIABLE: str(folder), TOKEN_VARIABLE: token}
+
+    def forget(self) -> None:
+        """Withdraw the last order, which a new server would take for its own."""
+        self._folder.clear()
 
     def switch(
         self,
@@ -66,6 +78,7 @@ class LiveControl:
         config: EngineConfig,
         ids: tuple[int, ...] | None,
         *,
+        ranks: int,
         graph_batch_sizes: tuple[int, ...] | None,
         timeout_s: float,
         is_alive: Callable[[], bool],
@@ -92,11 +105,11 @@ class LiveControl:
         if refused:
             return NotSwitched(reason=refused)
         deadline = started + timeout_s
-        while len(answers := self._folder.answers(order.sequence)) < self._ranks:
+        while len(answers := self._folder.answers(order.sequence)) < ranks:
             if not is_alive():
                 return NotSwitched(reason="the server died during the switch")
             if time.monotonic() > deadline:
-                return NotSwitched(reason=_silence(answers, self._ranks, timeout_s))
+                return NotSwitched(reason=_silence(answers, ranks, timeout_s))
             time.sleep(POLL_S)
         return _judge(order, answers, time.monotonic() - started)
 
@@ -105,7 +118,7 @@ def _judge(order: Order, answers: tuple[Answer, ...], elapsed_s: float) -> Switc
     for answer in answers:
         if answer.error is not None:
             return NotSwitched(reason=f"rank {answer.rank}: {answer.error}")
-        for name in ("num_steps", "eagle_topk", "num_draft_tokens"):
+        for name in TRIPLE_NAMES:
             if answer.running.get(name) != getattr(order, name):
                 said = answer.running.get(name)
                 return NotSwitched(reason=f"rank {answer.rank} runs {name} {said}, not {getattr(order, name)}")

@@ -69,9 +69,14 @@ class ControlFolder:
         """Make the folder anew, closed to other users."""
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.chmod(0o700)
-        for left in path.iterdir():
+        folder = cls(path, token)
+        folder.clear()
+        return folder
+
+    def clear(self) -> None:
+        """Remove orders and answers."""
+        for left in self.path.iterdir():
             left.unlink()
-        return cls(path, token)
 
     @classmethod
     def from_environment(cls) -> ControlFolder | None:

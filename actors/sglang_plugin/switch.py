@@ -40,22 +40,22 @@ class Switch:
             return flushed
         if order is not None:
             self._sequence = order.sequence
-            self._obey(scheduler, worker, order)
+            self._obey(worker, order)
         return flushed
 
-    def _obey(self, scheduler: Any, worker: Any, order: Order) -> None:
+    def _obey(self, worker: Any, order: Order) -> None:
         started, error = time.monotonic(), None
         try:
             self._trace.stop()
             apply_order(worker, order)
             if order.trace is not None:
-                self._trace.start(order, rank=rank_of(scheduler))
+                self._trace.start(order, rank=tp_rank())
         except Exception as problem:  # whatever it is, the driver must hear of it: it relaunches
             LOG.exception("specsweep: order %d failed", order.sequence)
             error = f"{type(problem).__name__}: {problem}".splitlines()[0]
         answer = Answer(
             sequence=order.sequence,
-            rank=rank_of(scheduler),
+            rank=tp_rank(),
             error=error,
             elapsed_s=time.monotonic() - started,
             running=describe(worker),
@@ -63,12 +63,11 @@ class Switch:
         self._control.answer(answer)
 
 
-def rank_of(scheduler: Any) -> int:
-    """The rank within tensor parallelism; the attribute moved between versions."""
-    rank = getattr(scheduler, "tp_rank", None)
-    if rank is None:
-        rank = scheduler.tp_worker.tp_rank
-    return int(rank)
+def tp_rank() -> int:
+    """This process's rank within tensor parallelism."""
+    from sglang.srt.distributed.parallel_state import get_tensor_model_parallel_rank
+
+    return int(get_tensor_model_parallel_rank())
 
 
 def apply_order(worker: Any, order: Order) -> None:

@@ -1,0 +1,145 @@
+"""An engine that launches once and then switches: weights are loaded once for all layouts and triples of a TP size."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from actors.engines.live_control import (
+    TRIPLE_NAMES,
+    LiveControl,
+    NotSwitched,
+    Switched,
+    why_not_switchable,
+    with_room,
+)
+from actors.engines.plugin_folder import write_plugin_folder
+from actors.engines.server_spec import ServerSpec
+from actors.engines.sglang_server import SglangServer
+from results.failures import Failure
+from results.observations import LaunchObservation
+from search_spaces.config import EngineConfig, Taps, Triple
+from search_spaces.dialects import Inexpressible, dialect_of
+
+LOG = logging.getLogger(__name__)
+
+
+class SwitchingServer:
+    """An `Engine` around `SglangServer`. Launches with room for `pools`; switches where layout or triple alone differ.
+
+    A switch that fails becomes a launch whose findings say why; after `MAX_FAILED_SWITCHES` in a row nothing is
+    switched any more (an SGLang without the machinery, a plugin that does not load).
+    """
+
+    MAX_FAILED_SWITCHES = 2
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        *,
+        pools: Triple,
+        graph_batch_sizes: tuple[int, ...] | None = None,
+        switch_timeout_s: float = 300.0,
+    ) -> None:
+        self._spec, self._pools = spec, pools
+        self._graph_batch_sizes, self._switch_timeout_s = graph_batch_sizes, switch_timeout_s
+        self._control = LiveControl(spec.work_dir / "control")
+        self._server = SglangServer(_with_plugin(spec, self._control))
+        self._config: EngineConfig | None = None
+        self._launch: LaunchObservation | None = None
+        self._failed_switches = 0
+
+    def apply(self, config: EngineConfig) -> LaunchObservation | Failure:
+        if self._config is None or self._launch is None or self._server.failure_now() is not None:
+            return self._relaunch(config, reason=None)
+        if config == self._config:
+            return self._launch
+        refusal = self._refusal(self._config, config)
+        if refusal is not None:
+            return self._relaunch(config, reason=None)
+        switched = self._switch(config)
+        return self._relaunch(config, reason=switched) if isinstance(switched, NotSwitched) else switched
+
+    @property
+    def base_url(self) -> str:
+        return self._server.base_url
+
+    def failure_now(self) -> Failure | None:
+        return self._server.failure_now()
+
+    def log_tail(self, max_bytes: int = 65536) -> str:
+        return self._server.log_tail(max_bytes)
+
+    def close(self) -> None:
+        self._config = self._launch = None
+        self._server.close()
+
+    def _refusal(self, running: EngineConfig, wanted: EngineConfig) -> str | None:
+        if self._failed_switches >= self.MAX_FAILED_SWITCHES:
+            return "switching has failed before"
+        return why_not_switchable(running, wanted, self._pools)
+
+    def _relaunch(self, config: EngineConfig, reason: NotSwitched | None) -> LaunchObservation | Failure:
+        """Launch `config`, by way of a larger one where that leaves room to switch later."""
+        self._config = self._launch = None
+        trusted = self._failed_switches < self.MAX_FAILED_SWITCHES
+        first = with_room(config, self._pools) if trusted else config
+        self._control.forget()
+        launched = self._server.apply(first)
+        if isinstance(launched, Failure):
+            return launched
+        if reason is not None:
+            launched = replace(launched, findings=(*launched.findings, f"launched anew: {reason.reason}"))
+        self._config, self._launch = first, launched
+        if first == config:
+            return launched
+        switched = self._switch(config)
+        return self._relaunch(config, reason=switched) if isinstance(switched, NotSwitched) else switched
+
+    def _switch(self, config: EngineConfig) -> LaunchObservation | NotSwitched:
+        assert self._launch is not None
+        assert config.layout is not None
+        assert config.triple is not None
+        ids = self._ids(config.layout)
+        if isinstance(ids, Inexpressible):
+            return self._note(NotSwitched(reason=ids.reason))
+        switched = self._control.switch(
+            self._server.base_url,
+            config,
+            ids,
+            ranks=config.tp_size,
+            graph_batch_sizes=self._graph_batch_sizes,
+            timeout_s=self._switch_timeout_s,
+            is_alive=lambda: self._server.failure_now() is None,
+        )
+        if isinstance(switched, NotSwitched):
+            return self._note(switched)
+        self._failed_switches = 0
+        self._config, self._launch = config, self._after_switch(config.triple, switched)
+        return self._launch
+
+    def _note(self, failed: NotSwitched) -> NotSwitched:
+        self._failed_switches += 1
+        LOG.warning("switch failed, launching instead: %s", failed.reason)
+        return failed
+
+    def _after_switch(self, triple: Triple, switched: Switched) -> LaunchObservation:
+        """`/server_info` goes on showing what the server was started with; the ranks themselves said what runs."""
+        assert self._launch is not None
+        runs = {f"speculative_{name}": getattr(triple, name) for name in TRIPLE_NAMES}
+        return replace(
+            self._launch,
+            effective_args={**self._launch.effective_args, **runs},
+            switch_s=switched.elapsed_s,
+            pools=self._pools,
+        )
+
+    def _ids(self, layout: Taps) -> tuple[int, ...] | Inexpressible:
+        dialect = dialect_of(self._spec.target.architecture, self._spec.sglang_version)
+        return dialect.ids_for(layout, self._spec.target.num_layers)
+
+
+def _with_plugin(spec: ServerSpec, control: LiveControl) -> ServerSpec:
+    folder = write_plugin_folder(spec.work_dir / "plugin")
+    path = ":".join(filter(None, [spec.environment.get("PYTHONPATH"), str(folder)]))
+    return replace(spec, environment={**spec.environment, **control.environment, "PYTHONPATH": path})
