@@ -24,6 +24,9 @@ def show_plan(plan: SweepPlan, gpus: int | None, seconds_per_launch: float) -> s
     if servers.adjusted:
         parts.append(f"Changed silently by SGLang\n{_adjusted(servers)}")
     parts.append(f"Layouts\n{_layouts(servers)}")
+    if plan.findings:
+        lines = [f"  {finding.message}; {finding.mend}" for finding in plan.findings]
+        parts.append("Errors in the pair (specsweep check has more)\n" + "\n".join(lines))
     if servers.notes:
         parts.append("Notes\n" + "\n".join(f"  {note.message}" for note in servers.notes))
     return "\n\n".join(parts)

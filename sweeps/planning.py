@@ -9,6 +9,7 @@ from typing import Any
 from search_spaces.checkpoints import read_draft, read_target
 from search_spaces.config import EngineConfig, Setting
 from search_spaces.errors import InputError
+from search_spaces.findings import Finding, check_pair
 from search_spaces.plan import SpacePlan, plan_space
 from search_spaces.rulings import Illegal, Legal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
@@ -19,9 +20,31 @@ RULES_MADE_FOR = "0.5.23"
 """The SGLang version assumed when neither the spec nor an installed SGLang says which one will run."""
 
 
+MISFITS: frozenset[str] = frozenset(
+    {
+        "d2t-length",
+        "d2t-out-of-range",
+        "draft-class",
+        "draft-layers",
+        "draft-vocab-size-missing",
+        "draft-vocab-too-large",
+        "embedding-missing",
+        "fc-missing",
+        "hidden-size",
+        "output-layer-missing",
+        "output-layer-rows",
+        "target-hidden-size",
+    }
+)
+"""Findings of `check` that no setting mends: the draft cannot be loaded, or would run on random weights."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SweepPlan:
-    """What a sweep would run. `suspect` is None when the spec names none; it may be one of the space's servers."""
+    """What a sweep would run. `suspect` is None when the spec names none; it may be one of the space's servers.
+
+    `findings` are the errors that a static check of the pair reports; none of them keeps a server from starting.
+    """
 
     study: str
     context: RuleContext
@@ -29,6 +52,7 @@ class SweepPlan:
     servers: SpacePlan
     suspect_setting: Setting | None
     suspect: Legal | None
+    findings: tuple[Finding, ...]
 
     @property
     def extra_baselines(self) -> tuple[EngineConfig, ...]:
@@ -68,16 +92,19 @@ class SweepPlan:
             "tp_size": self.suspect.effective.tp_size,
             "in_space": not self.suspect_is_extra,
         }
+        content["findings"] = [finding.to_json() for finding in self.findings]
         return content
 
 
 def make_plan(spec: SweepSpec) -> SweepPlan:
     """Everything that would run, would not, or would collapse; legal or not.
 
-    InputError when a model cannot be read, or when the suspect cannot run at all.
+    InputError when a model cannot be read, when the draft does not fit the target whatever the setting, or when the
+    suspect cannot run at all.
     """
     context, space = rule_context(spec), search_space(spec)
     suspect = spec.suspect.to_setting() if spec.suspect is not None else None
+    findings = _check_fit(context)
     return SweepPlan(
         study=spec.study,
         context=context,
@@ -85,6 +112,7 @@ def make_plan(spec: SweepSpec) -> SweepPlan:
         servers=plan_space(space, context, repeats=spec.budget.repeats),
         suspect_setting=suspect,
         suspect=_resolve_suspect(suspect, context),
+        findings=findings,
     )
 
 
@@ -124,6 +152,22 @@ def sglang_version(spec: SweepSpec) -> str:
         except metadata.PackageNotFoundError:
             pass
     return RULES_MADE_FOR
+
+
+def _check_fit(context: RuleContext) -> tuple[Finding, ...]:
+    report = check_pair(
+        context.target,
+        context.draft,
+        tp_size=1,
+        sglang_version=context.sglang_version,
+        flags={name: value for name, value in context.args.items() if isinstance(value, bool | int | float | str)},
+        environment={},
+    )
+    errors = tuple(finding for finding in report.findings if finding.severity == "error")
+    for finding in errors:
+        if finding.id in MISFITS:
+            raise InputError(f"draft: does not fit the target: {finding.message}; {finding.mend}")
+    return errors
 
 
 def _resolve_suspect(setting: Setting | None, context: RuleContext) -> Legal | None:

@@ -151,6 +151,44 @@ def test_nothing_legal_is_bad_input_but_the_reasons_are_printed(tmp_path: Path, 
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": 32}, "hidden size is 32, the target's 64"),
+        ({"draft_vocab_size": 512}, "output layer has 256 rows, draft_vocab_size is 512"),
+        ({"architectures": ["LlamaForCausalLM"]}, "SGLang has no EAGLE-3 draft class of that name"),
+    ],
+)
+def test_a_draft_that_does_not_fit_is_refused(
+    tmp_path: Path, capsys: Capture, change: dict[str, object], message: str
+) -> None:
+    path = write_spec(tmp_path)
+    config = tmp_path / "models" / "draft" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | change))
+    error = refused(capsys, ["plan", str(path)], 2)
+    assert "draft: does not fit the target: " in error
+    assert message in error
+
+
+def test_a_draft_for_another_number_of_taps_has_no_legal_setting(tmp_path: Path, capsys: Capture) -> None:
+    path = write_spec(tmp_path)
+    assert main(["plan", str(path), "--set", "space.layout=[[0, 3]]"]) == 2
+    out, err = capsys.readouterr()
+    assert "layout_fc_width" in out
+    assert "none of the 2 settings is legal (layout_fc_width 2)" in err
+
+
+def test_silent_trouble_with_the_pair_is_shown(tmp_path: Path, capsys: Capture) -> None:
+    path = write_spec(tmp_path)
+    config = tmp_path / "models" / "draft" / "config.json"
+    ids = {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}
+    config.write_text(json.dumps(json.loads(config.read_text()) | ids))
+    assert main(["plan", str(path)]) == 0
+    assert "Errors in the pair" in capsys.readouterr().out
+    assert main(["plan", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"][0]["severity"] == "error"
+
+
 def test_version_and_schema(capsys: Capture) -> None:
     assert main(["version", "--json"]) == 0
     assert set(SHOWN) <= json.loads(capsys.readouterr().out).keys()
