@@ -6,7 +6,6 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-
 Taps = tuple[int, ...]
 """Ordered taps: 0 is the embedding output, i the output of block i counted from 1, N the output of the last block."""
 
