@@ -77,7 +77,8 @@ def verify(info: Mapping[str, Any], config: EngineConfig, asked: Mapping[str, Fl
 
 def is_another_server(info: Mapping[str, Any], port: int, rendezvous_port: int) -> bool:
     """True when whoever answers on our port is not the server we started: it was given other ports."""
-    return info.get("port", port) != port or info.get("nccl_port", rendezvous_port) != rendezvous_port
+    said = (info.get("port", port), info.get("nccl_port", rendezvous_port))
+    return said != (port, rendezvous_port)
 
 
 def log_findings(log: str) -> tuple[str, ...]:
@@ -107,8 +108,10 @@ def _same(asked: FlagValue, runs: object) -> bool:
     if isinstance(asked, bool) or isinstance(runs, bool) or runs is None:
         return asked is runs
     if isinstance(asked, int | float) and isinstance(runs, int | float):
-        return bool(float(asked) == float(runs))
-    return isinstance(runs, list | dict) or str(asked) == str(runs)  # a parsed value cannot be compared with its text
+        return float(asked) == float(runs)
+    if isinstance(runs, list | dict):
+        return True  # parsed, so it cannot be compared with its text
+    return str(asked) == str(runs)
 
 
 def _capped_requests(info: Mapping[str, Any], asked: Mapping[str, FlagValue]) -> list[str]:

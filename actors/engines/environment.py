@@ -34,6 +34,9 @@ POISON: Mapping[str, str] = {
 """Further variables that must not be set where actors run."""
 
 
+NO_PROXY = ("NO_PROXY", "no_proxy")
+"""SGLang sends requests to itself on the loopback address, which no proxy can reach."""
+
 _INHERITED = "is set where the actor runs (inherited from Ray's environment?); unset it there"
 
 
@@ -104,6 +107,7 @@ def build_environment(
         "SPT_NOENV": "1",  # setproctitle must not overwrite the environment, by which leftovers are found
         "TOKENIZERS_PARALLELISM": "false",
     }
+    variables |= {name: ",".join([*_values(inherited, name), "127.0.0.1", "localhost"]) for name in NO_PROXY}
     variables |= _device_variables(spec, world_size)
     variables |= spec.environment
     path = [str(folder) for folder in stand_in_paths(spec.stand_ins)]
@@ -111,6 +115,10 @@ def build_environment(
         variables["PYTHONPATH"] = ":".join([*path, *filter(None, [spec.environment.get("PYTHONPATH")])])
     withheld = sorted(name for name in inherited if name.startswith("SGLANG_") and name not in spec.environment)
     return Environment(variables=variables, withheld=tuple(withheld))
+
+
+def _values(inherited: Mapping[str, str], name: str) -> list[str]:
+    return [inherited[name]] if inherited.get(name) else []
 
 
 def device_problem(spec: ServerSpec, world_size: int) -> str | None:

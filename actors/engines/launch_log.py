@@ -18,13 +18,19 @@ STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\]\s*")
 
 CONSEQUENCES = re.compile(
     r"^(?:\w+\.)*(?:EOFError|BrokenPipeError|ConnectionResetError|ConnectionRefusedError|ChildProcessError"
-    r"|KeyboardInterrupt|SystemExit|CancelledError)\b"
+    r"|KeyboardInterrupt|SystemExit|CancelledError)\b|^(?:urllib3|requests|httpx|aiohttp)\."
     r"|scheduler.{0,30}(?:died|is dead)|Initialization failed|Connection closed by peer|Broken pipe"
 )
 """What other processes say after one has died: never the cause."""
 
+DEATH = re.compile(r"\b[A-Z]\w+ hit an exception: ")
+"""How SGLang's workers announce the traceback they die of (srt/managers/scheduler.py and its neighbours)."""
+
+HARMLESS = re.compile(r"^(?:server_args=|Ignore import error)")
+"""Lines that may hold any word without meaning it."""
+
 SIGNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
-    ("no_engine", re.compile(r"No module named '?sglang\b")),
+    ("no_engine", re.compile(r"No module named '?sglang'?\)?$|^cannot start .*: ")),
     ("port_in_use", re.compile(r"address already in use|\[Errno 98\]|EADDRINUSE|port .{0,40}already in use", re.I)),
     (
         "oom",
@@ -38,13 +44,13 @@ SIGNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
         "bad_config",
         re.compile(
             r"selected index k out of range|topk.{0,40}out of range|shapes cannot be multiplied"
-            r"|captured \d+ of \d+|size of tensor a|(?:shape|size) mismatch|must match (?:except|the size)"
+            r"|captured \d+ of \d+|size of tensor a|expanded size of the tensor|(?:shape|size) mismatch"
+            r"|sizes of tensors must match"
             r"|: error: (?:argument|unrecognized|the following|ambiguous)"
-            r"|cannot start .*: (?:No such file|Permission denied|Exec format)"
         ),
     ),
 )
-"""In order: the first sign found anywhere decides."""
+"""In order: the first kind with a sign decides."""
 
 REFUSALS = re.compile(
     r"^(?:\w+\.)*(?:ValueError|AssertionError|NotImplementedError|KeyError|TypeError|IndexError|AttributeError"
@@ -62,8 +68,9 @@ def classify(log: str, status: ExitStatus | None, phase: Phase, *, seconds: floa
     `status` None means that the server still ran when `seconds` were over: a timeout, unless the log shows a cause.
     """
     lines = _clean_lines(log)
-    sign = _first_sign(lines)
-    cause = next((line for line in lines if EXCEPTION.match(line) and not CONSEQUENCES.search(line)), None)
+    death = next((i for i, line in enumerate(lines) if DEATH.search(line)), 0)
+    sign = _first_sign(lines[death:]) or _first_sign(lines)
+    cause = _first_cause(lines[death:]) or _first_cause(lines)
     if sign is not None:
         kind, line = sign
         return _failure(phase, kind, line, log)
@@ -87,14 +94,18 @@ def tail(log: str, max_bytes: int = TAIL_BYTES) -> str:
 
 
 def _clean_lines(log: str) -> list[str]:
-    """Lines without stamps and progress bars, stripped at the end; empty ones left out."""
+    """Lines without stamps and progress bars, stripped at the end; empty and harmless ones left out."""
     lines = (STAMP.sub("", line.rsplit("\r", 1)[-1]).rstrip() for line in log.splitlines())
-    return [line for line in lines if line]
+    return [line for line in lines if line and not HARMLESS.match(line)]
+
+
+def _first_cause(lines: list[str]) -> str | None:
+    return next((line for line in lines if EXCEPTION.match(line) and not CONSEQUENCES.search(line)), None)
 
 
 def _first_sign(lines: list[str]) -> tuple[Kind, str] | None:
     for kind, pattern in SIGNS:
-        hits = [line for line in lines if pattern.search(line) and not line.startswith("server_args=")]
+        hits = [line for line in lines if pattern.search(line)]
         if hits:
             return kind, next((line for line in hits if EXCEPTION.match(line)), hits[0])
     return None

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from actors.engines.guarded_process import GuardedProcess
-from actors.engines.launch_log import classify
+from actors.engines.launch_log import DEATH, classify
 from actors.engines.server_http import is_healthy, read_server_info
 from results.failures import Failure
 
 FIRST_POLL_S, SLOWEST_POLL_S = 0.1, 1.0
 
 HUNG_AFTER_S = 20.0
-"""How long a server may live on without a word after a traceback; SGLang usually dies within a second."""
+"""How long a server may live on without a word after a worker died; SGLang ends itself within 6 s."""
 
 
 def wait_until_ready(
@@ -58,7 +58,7 @@ def read_log(path: Path, max_bytes: int = 4_194_304) -> str:
 
 
 class _LogWatch:
-    """Notices a traceback after which the log stays silent."""
+    """Notices the death of a worker after which the log stays silent."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -76,5 +76,5 @@ class _LogWatch:
         if new:
             self._offset += len(new)
             self._changed = time.monotonic()
-            self._error_seen = self._error_seen or b"Traceback (most recent call last)" in new
+            self._error_seen = self._error_seen or DEATH.search(new.decode(errors="replace")) is not None
         return self._error_seen and time.monotonic() - self._changed > HUNG_AFTER_S

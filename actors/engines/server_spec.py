@@ -50,6 +50,14 @@ OWNED_ARGS: Mapping[str, str] = {
 """SGLang arguments that are set here and nowhere else, and what to do instead."""
 
 
+OWNED_VARIABLES: Mapping[str, str] = {
+    "CUDA_VISIBLE_DEVICES": "it comes from the GPUs that the group holds",
+    "SPECSWEEP_ID": "by it a server's processes are found again",
+    "SPT_NOENV": "without it a server's processes are not found again",
+    "TMPDIR": "set it where the actors run",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServerSpec:
     """One group's servers. Picklable, so that it can travel to an actor; checks itself with InputError.
@@ -90,6 +98,8 @@ class ServerSpec:
         for name in self.args:
             if not name.isidentifier() or name != name.lower():
                 raise InputError(f"engine.args.{name}: write SGLang's arguments in snake_case without dashes")
+        for name in sorted(set(self.environment) & set(OWNED_VARIABLES)):
+            raise InputError(f"engine.env.{name}: not allowed here; {OWNED_VARIABLES[name]}")
         if self.start_method == "fork" and self.device != "cpu":
             raise InputError("engine.start_method: fork works on device cpu only; legal for cuda: spawn")
         if "/" in self.sweep_id or "/" in self.slot:

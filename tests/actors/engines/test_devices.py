@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from actors.engines import devices
+from actors.engines.devices import choose_device, describe, list_gpus, memory_used_mib, parse_gpus
+from search_spaces.errors import EnvironmentProblem, InputError
+
+TWO = """\
+0, GPU-8932f937-d72c-4106-c12f-20bd9faed9f6, NVIDIA H200, 512
+1, GPU-22d0ed6f-1111-2222-3333-444444444444, NVIDIA H200, [N/A]
+"""
+
+
+def fake_nvidia_smi(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = folder / "nvidia-smi"
+    program.write_text("#!/bin/sh\n" + script)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_gpus_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_nvidia_smi(tmp_path, f"cat <<'EOF'\n{TWO}EOF\n", monkeypatch)
+    gpus = list_gpus()
+    assert [(gpu.index, gpu.name, gpu.memory_used_mib) for gpu in gpus] == [
+        ("0", "NVIDIA H200", 512),
+        ("1", "NVIDIA H200", 0),
+    ]
+    assert choose_device("auto") == "cuda"
+    assert choose_device("cuda") == "cuda"
+    assert choose_device("cpu") == "cpu"
+
+
+def test_a_driver_that_fails_means_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_nvidia_smi(tmp_path, "echo 'NVIDIA-SMI has failed because it could not communicate'\nexit 9\n", monkeypatch)
+    assert list_gpus() == ()
+
+
+def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "list_gpus", lambda: ())
+    assert choose_device("auto") == "cpu"
+    with pytest.raises(EnvironmentProblem, match="no GPU"):
+        choose_device("cuda")
+
+
+def test_an_unknown_device_is_the_users_error() -> None:
+    with pytest.raises(InputError, match="legal: auto, cuda, cpu"):
+        choose_device("tpu")  # type: ignore[arg-type]
+
+
+def test_descriptions_and_memory_count_the_groups_gpus_only() -> None:
+    gpus = parse_gpus(TWO)
+    assert describe("cuda", ("0", "1"), gpus) == "2 x NVIDIA H200"
+    assert describe("cuda", ("GPU-8932f937",), gpus) == "1 x NVIDIA H200"
+    assert describe("cuda", ("7",), gpus) == "1 x unknown GPU"
+    assert describe("cpu", (), ()) == "cpu"
+    assert memory_used_mib(("0",), gpus) == 512
+    assert memory_used_mib(("1",), gpus) == 0
