@@ -1,9 +1,42 @@
-"""The command line is an interface: changing a command or an option must be seen in a review."""
+"""The command line and the spec are interfaces: a change of either must be seen in a review."""
 
 from __future__ import annotations
 
-from cli_docs import PAGE, page
+import json
+import re
+from pathlib import Path
+
+import cli_docs
+import spec_docs
+import yaml
+
+from sweeps.cli import app
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_page_on_the_command_line_is_current() -> None:
-    assert PAGE.read_text() == page(), "run: python tests/sweeps/cli_docs.py"
+    assert cli_docs.PAGE.read_text() == cli_docs.page(), "run: python tests/sweeps/cli_docs.py"
+
+
+def test_the_page_on_the_spec_is_current() -> None:
+    assert spec_docs.PAGE.read_text() == spec_docs.page(), "run: python tests/sweeps/spec_docs.py"
+
+
+def test_the_example_on_the_page_needs_nothing_else() -> None:
+    example = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", spec_docs.PAGE.read_text(), re.DOTALL)[0])
+    schema = json.loads((DOCS / "spec.schema.json").read_text())
+    assert set(example) == set(schema["required"])
+
+
+def test_every_command_with_json_is_documented() -> None:
+    page = (DOCS / "json.md").read_text()
+    commands = [command.callback.__name__ for command in app.registered_commands if command.callback]
+    with_json = [name for name in commands if f"## specsweep {name}" in cli_docs.page() and _has_json(name)]
+    missing = [name for name in with_json if f"## `{name.replace('_', '-')} --json`" not in page]
+    assert missing == []
+
+
+def _has_json(name: str) -> bool:
+    section = cli_docs.page().partition(f"## specsweep {name}\n")[2].partition("\n## ")[0]
+    return "--json" in section
