@@ -1,0 +1,180 @@
+"""Direct evidence on each of the three causes, from the ceiling, p1, taps and series over one group.
+
+A config limit caps the ceiling and leaves the first position healthy; layout and parallelism faults destroy the first
+position; of these two only a parallelism fault changes with TP at a fixed layout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from results.explain.cases import Case
+from results.explain.comparison import compare, largest_spread
+from results.explain.layouts import one_apart, show
+from results.explain.reading import Range, Reading
+from results.stats import Answer
+
+HEALTHY_P1 = 0.6
+DESTROYED_P1 = 0.3
+"""Healthy heads accept 0.6 to 0.8 of first drafts, mismatched ones a few hundredths; in between nothing is said."""
+AT_CEILING = 0.5
+"""Share of verify steps that accept every draft from which the ceiling, not the draft, limits the accept length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One cause's direct evidence. `next` is empty when nothing more is needed."""
+
+    answer: Answer
+    text: str
+    next: str = ""
+
+
+def health(p1: Range | None) -> Answer:
+    """Whether the first position is healthy: yes, no (destroyed) or undecided."""
+    if p1 is None:
+        return "undecided"
+    if p1.high <= DESTROYED_P1:
+        return "no"
+    if p1.low >= HEALTHY_P1 or (p1.estimate >= 0.6 and p1.low >= DESTROYED_P1):
+        return "yes"
+    return "undecided"
+
+
+def best_parallel(case: Case) -> Reading | None:
+    """The suspect's config and layout at the parallelism where they do best: what is left is not parallelism's."""
+    return max(case.series("parallelism"), key=lambda reading: reading.accept_length or 0.0, default=case.suspect)
+
+
+def config(case: Case) -> Evidence:
+    """The ceiling, and what SGLang made of the triple."""
+    reading = best_parallel(case)
+    if reading is None or reading.triple is None:
+        return Evidence(
+            answer="undecided",
+            text="the triple is not known, so neither is the ceiling",
+            next="give num_steps, eagle_topk and num_draft_tokens (asked and as /server_info shows them)",
+        )
+    triple, length = reading.triple, reading.accept_length or 0.0
+    asked = ",".join("?" if value is None else str(value) for value in reading.asked)
+    text = f"ceiling {triple.ceiling} at {triple}, accept length {length:.2f}"
+    lost = (reading.row.num_draft_tokens or 0) > triple.num_draft_tokens
+    if lost:
+        text = f"({asked}) runs as {triple} (SGLang makes num_draft_tokens num_steps + 1 at topk 1): {text}"
+    state = health(reading.p1)
+    if state == "no":
+        return Evidence(answer="no", text=f"{text}: the ceiling is far away, the first position already fails")
+    last = reading.last
+    healthy = f"first-position acceptance {reading.p1}"
+    if last is not None and last.low >= AT_CEILING:
+        share = (
+            f"{last.estimate:.0%} of verify steps accept every draft" if last.known else "most steps accept them all"
+        )
+        steps = max(3, triple.num_steps + 2)
+        return Evidence(
+            answer="yes",
+            text=f"config-limited: {text}; {healthy}, {share}: the head is healthy, the ceiling limits",
+            next=f"measure num_steps {steps} or more, e.g. ({steps},1,{steps + 1})"
+            + (f" or a tree such as ({steps},4,8)" if lost else ""),
+        )
+    if state == "undecided" or last is None or last.estimate >= AT_CEILING:
+        return Evidence(
+            answer="undecided",
+            text=f"{text}; {healthy}",
+            next="take the histogram of accepted drafts (spec_correct_drafts_histogram in meta_info): it tells how many"
+            " steps reach the ceiling",
+        )
+    return Evidence(answer="no", text=f"{text}; {healthy}: the ceiling is not what limits")
+
+
+def layout(case: Case) -> Evidence:
+    """What the draft was trained on against what it is fed, then the first position."""
+    reading = best_parallel(case)
+    if reading is None:
+        return Evidence(answer="undecided", text="no accept length", next="measure the accept length")
+    trained, taps = reading.row.trained_taps, reading.taps
+    if trained is None or taps is None:
+        return _layout_by_p1(reading)
+    if trained == taps:
+        return Evidence(answer="no", text=f"the draft is fed the taps it was trained on, {show(taps)}")
+    text = f"layout mismatch: the draft was trained on {show(trained)} and is fed {show(taps)}"
+    mend = f"serve it with ids that capture {show(trained)}"
+    if one_apart(trained, taps) and health(reading.p1) != "no":
+        text += ": one layer off, which costs far less than a wrong layout"
+        return Evidence(answer="undecided", text=text, next=f"{mend} and measure what the shift costs")
+    if sorted(trained) == sorted(taps):
+        return Evidence(answer="yes", text=f"{text}: the same taps in another order", next=mend)
+    return Evidence(answer="yes", text=f"{text}; equal shapes and a healthy server do not clear it", next=mend)
+
+
+def _layout_by_p1(reading: Reading) -> Evidence:
+    """Without the trained taps only the first position speaks, and it cannot tell layout from weights."""
+    state = health(reading.p1)
+    text = f"first-position acceptance {reading.p1 or 'unknown'}"
+    if reading.taps is not None:
+        text += f", fed {show(reading.taps)}"
+    if state == "yes":
+        text += ": a wrong layout destroys it (a shift by one layer would not, and is not excluded)"
+        return Evidence(answer="no", text=text)
+    if state == "no":
+        return Evidence(
+            answer="undecided",
+            text=f"{text}: layout or weights mismatch; a healthy server and correct text do not clear it",
+            next="probe what the draft's fc receives, or give the taps the draft was trained on (trained_taps)",
+        )
+    return Evidence(
+        answer="undecided",
+        text=f"{text}: neither healthy nor destroyed",
+        next="give the acceptance by position or the histogram, and the taps the draft was trained on",
+    )
+
+
+def parallelism(case: Case) -> Evidence:
+    """A series over TP at fixed layout and config; without one, tp 1 and the first position."""
+    suspect = case.suspect
+    if suspect is None:
+        return Evidence(answer="undecided", text="no accept length", next="measure the accept length")
+    series = sorted(case.series("parallelism"), key=lambda reading: reading.parallelism)
+    if len({reading.parallelism for reading in series}) > 1:
+        return _over_tp(series)
+    state = health(suspect.p1)
+    if suspect.tp_size == 1 and (suspect.row.dp_size or 1) == 1:
+        said = "tp 1" if suspect.row.tp_size else "no tp size given, so SGLang's default of 1"
+        return Evidence(answer="no", text=f"measured at {said}: nothing is split")
+    if state == "yes":
+        return Evidence(
+            answer="no", text=f"first-position acceptance {suspect.p1} at tp {suspect.tp_size}: a TP fault destroys it"
+        )
+    return Evidence(
+        answer="undecided",
+        text=f"measured at tp {suspect.tp_size} only",
+        next=f"measure the same layout, triple and prompts at tp 1 (or another tp than {suspect.tp_size})",
+    )
+
+
+def _over_tp(series: list[Reading]) -> Evidence:
+    text = ", ".join(f"{reading.accept_length:.2f} at {_split(reading)}" for reading in series)
+    spread = largest_spread(series)
+    assert spread is not None
+    if spread.different == "no":
+        return Evidence(answer="no", text=f"no TP effect: {text}, spread {abs(spread.relative):.1%} within tolerance")
+    if spread.different == "undecided":
+        return Evidence(
+            answer="undecided",
+            text=f"{text}: a spread of {abs(spread.relative):.1%} is neither noise nor a fault for certain",
+            next="measure both on the same prompts at temperature 0, paired: TP must not change a token",
+        )
+    first = compare(series[0], series[-1])
+    falls = first is not None and first.relative < 0
+    return Evidence(
+        answer="yes",
+        text=f"accept length depends on parallelism at fixed layout and config: {text}"
+        + (", falling" if falls else ""),
+        next="probe per rank what the draft's fc receives: sliced, partial sums or unequal ranks",
+    )
+
+
+def _split(reading: Reading) -> str:
+    dp = f" dp {reading.row.dp_size}" if (reading.row.dp_size or 1) > 1 else ""
+    attention = " with DP attention" if reading.row.dp_attention else ""
+    return f"tp {reading.tp_size}{dp}{attention}"

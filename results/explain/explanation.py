@@ -1,0 +1,172 @@
+"""From rows to an explanation: leave out what is not true, compare what is comparable, and claim no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from results.attribution import GROUPS, Group
+from results.explain import causes, conditions, heads, truth
+from results.explain.cases import Case, build_case, group_value
+from results.explain.causes import Evidence, health
+from results.explain.comparison import DIFFERENT, EQUAL, compare
+from results.explain.gap import describe, is_offline, shares
+from results.explain.layouts import one_apart
+from results.explain.reading import Reading, read
+from results.external import ExternalRow
+from results.stats import Answer
+from results.verdicts import CauseVerdict, Explanation, OtherVerdict
+
+Share = tuple[float, tuple[float, float] | None]
+
+
+def explain(rows: Sequence[ExternalRow]) -> Explanation:
+    """Verdicts on the three causes and on everything that looks like them. Rows may come from different sources."""
+    everything = [read(row) for row in rows]
+    offline = [reading for reading in everything if is_offline(reading)]
+    served = [reading for reading in everything if reading not in offline]
+    found = [
+        truth.simulated(served),
+        truth.degenerate(served),
+        truth.metric(served),
+        conditions.cache(served),
+        conditions.sampling(served),
+        conditions.harness(served),
+    ]
+    usable, reasons = _usable(served, found[0])
+    lengths = conditions.context_length(usable)
+    if lengths is not None and lengths.verdict == "yes":
+        usable = conditions.shortest_contexts(usable)
+    case = build_case(usable)
+    if case.suspect is None:
+        return _nothing(found, reasons, served)
+    found += [lengths, heads.id_shift(case), heads.head_or_weights(case)]
+    split = shares(case)
+    baselines = [reading for reading in served if reading.row.role == "baseline"]
+    return Explanation(
+        verdicts=tuple(_verdict(group, case, split.get(group)) for group in GROUPS),
+        other=_kept(found),
+        gap=describe(case, offline, baselines),
+    )
+
+
+def _kept(found: Sequence[OtherVerdict | None]) -> tuple[OtherVerdict, ...]:
+    return tuple(verdict for verdict in found if verdict is not None)
+
+
+def _usable(served: Sequence[Reading], simulated: OtherVerdict | None) -> tuple[list[Reading], list[str]]:
+    """Readings that verdicts may rest on, and why the others may not."""
+    usable, reasons = [], []
+    inferred = simulated is not None and simulated.verdict != "no" and not any(map(truth.is_simulated, served))
+    cold = any(not conditions.is_warm(reading) and reading.accept_length for reading in served)
+    for reading in served:
+        if reading.row.role == "baseline":
+            continue
+        if truth.is_simulated(reading) or inferred:
+            reasons.append(f"{reading.name}: acceptance is simulated, or seems to be")
+        elif truth.is_degenerate(reading):
+            reasons.append(f"{reading.name}: degenerate output")
+        elif any("cannot be" in fault for fault in reading.faults):
+            reasons.append(f"{reading.name}: {reading.faults[-1]}")
+        elif conditions.is_warm(reading) and cold:
+            reasons.append(f"{reading.name}: warm cache")
+        else:
+            usable.append(reading)
+    return usable, reasons
+
+
+def _nothing(found: Sequence[OtherVerdict | None], reasons: Sequence[str], served: Sequence[Reading]) -> Explanation:
+    """No usable accept length: every cause is undecided, and the reason is named."""
+    notes = [note for reading in served for note in reading.row.notes if "reason:" in note]
+    text = "; ".join([*reasons[:3], *notes[:1]]) or "no row has an accept length"
+    advice = "measure the accept length per request (completion_tokens / spec_verify_ct) on real prompts, cache flushed"
+    return Explanation(
+        verdicts=tuple(CauseVerdict(cause=group, verdict="undecided", evidence=text, next=advice) for group in GROUPS),
+        other=_kept(found),
+        gap=None,
+    )
+
+
+_DIRECT = {"config": causes.config, "layout": causes.layout, "parallelism": causes.parallelism}
+
+
+def _verdict(group: Group, case: Case, share: Share | None) -> CauseVerdict:
+    direct = _DIRECT[group](case)
+    if case.reference is None:
+        return _from(group, direct, None)
+    if group not in case.differing:
+        return _not_differing(group, case, direct)
+    if share is None:
+        return _unsplit(group, case, direct)
+    answer, text = _by_share(group, case, share)
+    if direct.answer == "yes":
+        answer = "yes"
+    elif answer == "no" and direct.answer == "undecided" and health(case.reference.p1) != "yes":
+        answer = "undecided"
+    following = "" if answer == "no" else direct.next or _paired_advice(case)
+    return CauseVerdict(
+        cause=group,
+        verdict=answer,
+        share=round(share[0], 6),
+        interval=None if share[1] is None else (round(share[1][0], 6), round(share[1][1], 6)),
+        evidence=f"{text}; {direct.text}",
+        next=following,
+    )
+
+
+def _from(group: Group, evidence: Evidence, share: float | None) -> CauseVerdict:
+    following = "" if evidence.answer == "no" else evidence.next
+    return CauseVerdict(cause=group, verdict=evidence.answer, share=share, evidence=evidence.text, next=following)
+
+
+def _not_differing(group: Group, case: Case, direct: Evidence) -> CauseVerdict:
+    """Equal in suspect and reference: no part of this gap, and no fault either when the reference is healthy."""
+    assert case.reference is not None
+    if direct.answer != "undecided" or health(case.reference.p1) != "yes":
+        return _from(group, direct, 0.0)
+    text = f"{direct.text}; the reference has the same and is healthy (first position {case.reference.p1})"
+    return CauseVerdict(cause=group, verdict="no", share=0.0, evidence=text)
+
+
+def _unsplit(group: Group, case: Case, direct: Evidence) -> CauseVerdict:
+    """Suspect and reference differ in several groups and a corner between them was not measured."""
+    taken = [" and ".join(sorted(corner)) for corner in case.missing if corner]
+    advice = f"measure the suspect with {' / with '.join(taken[:3])} taken from the reference, to split the gap"
+    against = compare(case.reference, case.suspect) if case.reference and case.suspect else None
+    answer: Answer = direct.answer
+    if answer == "no" and against is not None and against.different != "no" and group != "parallelism":
+        answer = "undecided"
+    text = f"{direct.text}; suspect and reference differ in {', '.join(case.differing)} at once"
+    return CauseVerdict(cause=group, verdict=answer, evidence=text, next="; ".join(filter(None, (advice, direct.next))))
+
+
+def _by_share(group: Group, case: Case, share: Share) -> tuple[Answer, str]:
+    """The answer that a share of the gap gives by itself."""
+    assert case.suspect is not None
+    assert case.reference is not None
+    larger = max(case.suspect.accept_length or 1.0, case.reference.accept_length or 1.0)
+    value, interval = share
+    size = abs(value) / larger
+    text = f"takes {value:+.2f} of the gap in accept length" + (
+        "" if interval is None else f" ({interval[0]:+.2f} to {interval[1]:+.2f})"
+    )
+    if value < 0 and size > EQUAL:
+        return "no", f"{text}: the suspect's is the better one"
+    excludes_zero = interval is not None and (interval[0] > 0 or interval[1] < 0)
+    if group == "layout" and size <= DIFFERENT and _shifted(case):
+        return "undecided", f"{text}: as a shift by one layer would"
+    if size <= EQUAL:
+        return ("undecided" if excludes_zero and size > EQUAL / 2 else "no"), text
+    if interval is None:
+        return ("yes" if size > DIFFERENT else "undecided"), text
+    return ("yes" if excludes_zero else "undecided"), text
+
+
+def _shifted(case: Case) -> bool:
+    assert case.suspect is not None
+    assert case.reference is not None
+    first, second = (group_value(reading, "layout")[1] for reading in (case.suspect, case.reference))
+    return isinstance(first, tuple) and isinstance(second, tuple) and one_apart(first, second)
+
+
+def _paired_advice(case: Case) -> str:
+    return "measure both ends on the same prompts at temperature 0, with counts of verify steps, to narrow the interval"

@@ -1,0 +1,237 @@
+"""Observations measured elsewhere: strict rows for `explain`, one JSON object a line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from search_spaces.errors import InputError
+
+Role = Literal["suspect", "reference", "baseline", "control"]
+ROLES: tuple[str, ...] = get_args(Role)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExternalRow:
+    """One measurement as somebody reports it. Everything may be absent; what is there has been checked for type.
+
+    `target_class` is an architecture (`LlamaForCausalLM`) or SGLang's name of its module (`llama`). `layout_ids` are
+    the ids in the draft's config, `layout_taps` what was really captured, `trained_taps` what the draft was trained
+    on. `acceptance_by_position` is unconditional. `drafts` are proposed draft tokens, `accepted` those accepted.
+    Lengths are in tokens, throughputs in tokens per second. `flags` are further server flags or environment variables.
+    `source` says where the row came from (file and line); it is no field of the file format, nor is `notes`: what the
+    reader of a log or of a dump knows besides.
+    """
+
+    label: str | None = None
+    target_class: str | None = None
+    num_layers: int | None = None
+    hidden_size: int | None = None
+    layout_ids: tuple[int, ...] | None = None
+    layout_taps: tuple[int, ...] | None = None
+    trained_taps: tuple[int, ...] | None = None
+    num_steps: int | None = None
+    eagle_topk: int | None = None
+    num_draft_tokens: int | None = None
+    tp_size: int | None = None
+    dp_size: int | None = None
+    dp_attention: bool | None = None
+    sglang_version: str | None = None
+    accept_length: float | None = None
+    acceptance_by_position: tuple[float, ...] | None = None
+    histogram: tuple[int, ...] | None = None
+    completion_tokens: int | None = None
+    verify_steps: int | None = None
+    drafts: int | None = None
+    accepted: int | None = None
+    output_throughput: float | None = None
+    baseline_throughput: float | None = None
+    concurrency: int | None = None
+    context_tokens: int | None = None
+    temperature: float | None = None
+    radix_cache: bool | None = None
+    cached_token_share: float | None = None
+    cuda_graph: bool | None = None
+    chunked_prefill_size: int | None = None
+    max_running_requests: int | None = None
+    distinct_tokens: int | None = None
+    output_tokens: int | None = None
+    prompt_set: str | None = None
+    num_prompts: int | None = None
+    role: Role | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.label or self.source or "row"
+
+
+_INTERNAL = ("source", "notes")
+FIELDS: tuple[str, ...] = tuple(item.name for item in fields(ExternalRow) if item.name not in _INTERNAL)
+
+
+def _whole(value: Any, low: int = 0) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ValueError(f"a whole number of at least {low}")
+    return value
+
+
+def _positive(value: Any) -> int:
+    return _whole(value, 1)
+
+
+def _chunk(value: Any) -> int:
+    return _whole(value, -1)
+
+
+def _number(value: Any, low: float = 0.0, high: float = math.inf) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError("a number")
+    if not low <= value <= high:
+        raise ValueError(f"a number from {low:g}" + (f" to {high:g}" if high < math.inf else " on"))
+    return float(value)
+
+
+def _share(value: Any) -> float:
+    return _number(value, 0.0, 1.0)
+
+
+def _switch(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("a text")
+    return " ".join(value.split())
+
+
+def _list(value: Any, item: Callable[[Any], Any]) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise ValueError("a list")
+    return tuple(item(entry) for entry in value)
+
+
+def _ids(value: Any) -> tuple[int, ...]:
+    return _list(value, lambda entry: _whole(entry, -1_000_000))
+
+
+def _taps(value: Any) -> tuple[int, ...]:
+    return _list(value, _whole)
+
+
+def _role(value: Any) -> str:
+    if value not in ROLES:
+        raise ValueError(f"one of {', '.join(ROLES)}")
+    return str(value)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("a mapping")
+    return value
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "label": _text,
+    "target_class": _text,
+    "num_layers": _positive,
+    "hidden_size": _positive,
+    "layout_ids": _ids,
+    "layout_taps": _taps,
+    "trained_taps": _taps,
+    "num_steps": _positive,
+    "eagle_topk": _positive,
+    "num_draft_tokens": _positive,
+    "tp_size": _positive,
+    "dp_size": _positive,
+    "dp_attention": _switch,
+    "sglang_version": _text,
+    "accept_length": _number,
+    "acceptance_by_position": lambda value: _list(value, _share),
+    "histogram": lambda value: _list(value, _whole),
+    "completion_tokens": _whole,
+    "verify_steps": _whole,
+    "drafts": _whole,
+    "accepted": _whole,
+    "output_throughput": _number,
+    "baseline_throughput": _number,
+    "concurrency": _positive,
+    "context_tokens": _whole,
+    "temperature": _number,
+    "radix_cache": _switch,
+    "cached_token_share": _share,
+    "cuda_graph": _switch,
+    "chunked_prefill_size": _chunk,
+    "max_running_requests": _positive,
+    "distinct_tokens": _whole,
+    "output_tokens": _whole,
+    "prompt_set": _text,
+    "num_prompts": _whole,
+    "role": _role,
+    "flags": _mapping,
+}
+
+
+def read_row(content: Any, source: str) -> ExternalRow:
+    """One row from a parsed JSON value. `source` (file:line) opens every error. A null counts as absent.
+
+    Raises `InputError` for a value that is no object, an unknown key, or a value of a wrong type or range.
+    """
+    if not isinstance(content, dict):
+        raise InputError(f"{source}: a row is a JSON object, not {type(content).__name__}")
+    values: dict[str, Any] = {}
+    for key, value in content.items():
+        if key not in _READERS:
+            close = difflib.get_close_matches(str(key), FIELDS, n=1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            raise InputError(f"{source}: unknown key {key!r}{hint}; legal keys: {', '.join(FIELDS)}")
+        if value is None:
+            continue
+        try:
+            values[key] = _READERS[key](value)
+        except ValueError as error:
+            raise InputError(f"{source}: {key} must be {error}, not {_shown(value)}") from None
+    return ExternalRow(**values, source=source)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def read_rows(lines: Iterable[str], file: str) -> tuple[ExternalRow, ...]:
+    """All rows of a JSONL file. Blank lines are passed over. Raises `InputError` naming file, line and key."""
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        source = f"{file}:{number}"
+        try:
+            content = json.loads(line, parse_constant=_refuse_constant, object_pairs_hook=_distinct_keys)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{source}: not a JSON object ({error})") from None
+        rows.append(read_row(content, source))
+    return tuple(rows)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"key {sorted(twice)[0]!r} stands twice")
+    return dict(pairs)

@@ -1,0 +1,228 @@
+"""SGLang server logs: decode lines, the line of resolved arguments, and the warnings that matter.
+
+Written against 0.5.23 (`srt/managers/scheduler_components/metrics_reporter.py`, `report_decode_stats`) and loose about
+everything that differs between versions: field order, extra fields, usage labels, the label of the graph backend.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from statistics import median
+
+from results.acceptance import rate_definition
+from results.external import ExternalRow
+
+_DECODE = re.compile(r"Decode batch\b")
+_PREFILL = re.compile(r"Prefill batch\b")
+_FIELD = re.compile(r"(#?[A-Za-z][\w .()/#-]*?):\s*(True|False|-?\d+(?:\.\d+)?)")
+_TP_RANK = re.compile(r"\bTP(\d+)\b")
+_DP_RANK = re.compile(r"\bDP(\d+)\b")
+_ADJUSTED = "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1"
+_CAPPED = re.compile(r"Max running requests is reset to (\d+) for speculative decoding")
+_SIMULATE = re.compile(r"(SGLANG_SIMULATE_ACC_LEN)\s*[=:]\s*'?([\d.]+)")
+_ARG = re.compile(r"(\w+)=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|None|True|False|-?\d+(?:\.\d+)?(?:e-?\d+)?)(?=[,)])")
+_VERSION = re.compile(r"\b(?:sglang|version)\b[^\d\n]{0,12}(\d+\.\d+\.\d+(?:\.post\d+)?)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeLine:
+    """One decode line. A field that the line does not carry is None; `accept_rate` is as printed, of either kind."""
+
+    running_requests: int | None
+    queued_requests: int | None
+    accept_length: float | None
+    accept_rate: float | None
+    graph: bool | None
+    throughput: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogReading:
+    """What one log says. `args` are the resolved server arguments, empty when the log has no such line.
+
+    `cached_token_share` is cached / all prompt tokens over the prefill lines.
+    """
+
+    decode_lines: tuple[DecodeLine, ...]
+    args: dict[str, object]
+    adjusted_draft_tokens: bool
+    capped_at: int | None
+    simulated_accept_length: float | None
+    cached_token_share: float | None
+    version: str | None
+
+
+def is_sglang_log(text: str) -> bool:
+    return bool(_DECODE.search(text) or "server_args=" in text or _PREFILL.search(text) or _ADJUSTED in text)
+
+
+def parse_decode_line(line: str) -> DecodeLine | None:
+    """The fields of a decode line, None for any other line."""
+    found = _DECODE.search(line)
+    if found is None:
+        return None
+    fields = {name.strip().lower(): value for name, value in _FIELD.findall(line[found.end() :])}
+    switches = [value == "True" for value in fields.values() if value in ("True", "False")]
+    return DecodeLine(
+        running_requests=_int(fields.get("#running-req")),
+        queued_requests=_int(fields.get("#queue-req")),
+        accept_length=_float(fields.get("accept len")),
+        accept_rate=_float(fields.get("accept rate")),
+        graph=switches[0] if switches else None,
+        throughput=_float(next((v for k, v in fields.items() if k.startswith("gen throughput")), None)),
+    )
+
+
+def _int(text: str | None) -> int | None:
+    return None if text is None else int(float(text))
+
+
+def _float(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+def read_log(lines: Iterable[str]) -> LogReading:
+    """Read a log of one server, line by line. Decode lines of other ranks than the first are left out."""
+    decoded: list[DecodeLine] = []
+    args: dict[str, object] = {}
+    adjusted, capped, simulated, version = False, None, None, None
+    new_tokens = cached_tokens = 0
+    for line in lines:
+        if (decode := parse_decode_line(line)) is not None:
+            if not _other_rank(line):
+                decoded.append(decode)
+        elif _PREFILL.search(line):
+            fields = {name.strip().lower(): value for name, value in _FIELD.findall(line)}
+            new_tokens += _int(fields.get("#new-token")) or 0
+            cached_tokens += _int(fields.get("#cached-token")) or 0
+        elif "server_args=" in line or "ServerArgs(" in line:
+            args = args or _parse_args(line)
+        adjusted = adjusted or _ADJUSTED in line
+        if found := _CAPPED.search(line):
+            capped = int(found[1])
+        if found := _SIMULATE.search(line):
+            simulated = float(found[2])
+        if version is None and (found := _VERSION.search(line)):
+            version = found[1]
+    total = new_tokens + cached_tokens
+    return LogReading(
+        decode_lines=tuple(decoded),
+        args=args,
+        adjusted_draft_tokens=adjusted,
+        capped_at=capped,
+        simulated_accept_length=simulated if simulated and simulated > 0 else None,
+        cached_token_share=cached_tokens / total if total else None,
+        version=version,
+    )
+
+
+def _other_rank(line: str) -> bool:
+    head = line.split("Decode batch", 1)[0]
+    rank = _TP_RANK.search(head)
+    return rank is not None and rank[1] != "0" and _DP_RANK.search(head) is None
+
+
+def _parse_args(line: str) -> dict[str, object]:
+    """`ServerArgs(name=value, ...)` or a mapping's text, plain values only."""
+    pairs = _ARG.findall(line) or re.findall(
+        r"['\"](\w+)['\"]:\s*('[^']*'|\"[^\"]*\"|None|null|True|true|False|false|-?\d+(?:\.\d+)?)", line
+    )
+    words = {"null": None, "true": True, "false": False}
+    return {name: words[value] if value in words else ast.literal_eval(value) for name, value in pairs}
+
+
+def log_row(reading: LogReading, source: str) -> ExternalRow:
+    """One row from a log: the median line's accept length and throughput, and what the arguments say.
+
+    A decode line carries the last 40 iterations only and no count, so lines are not pooled by weight; the notes say so.
+    """
+    spec = [line for line in reading.decode_lines if line.accept_length is not None and line.accept_length > 0]
+    lines = reading.decode_lines
+    running = [line.running_requests for line in lines if line.running_requests is not None]
+    queued = [line.queued_requests for line in lines if line.queued_requests is not None]
+    graphs = [line.graph for line in lines if line.graph is not None]
+    lengths = [line.accept_length for line in spec if line.accept_length is not None]
+    throughputs = [line.throughput for line in lines if line.throughput is not None]
+    row = args_row(reading.args, source)
+    flags = dict(row.flags)
+    if reading.simulated_accept_length is not None:
+        flags["SGLANG_SIMULATE_ACC_LEN"] = reading.simulated_accept_length
+    in_flight = max((r + q for r, q in zip(running, queued, strict=False)), default=None)
+    return replace(
+        row,
+        accept_length=median(lengths) if lengths else None,
+        output_throughput=median(throughputs) if throughputs else None,
+        cuda_graph=sum(graphs) * 2 >= len(graphs) if graphs else row.cuda_graph,
+        concurrency=in_flight or None,
+        cached_token_share=reading.cached_token_share,
+        max_running_requests=row.max_running_requests or (reading.capped_at if not reading.args else None),
+        sglang_version=row.sglang_version or reading.version,
+        flags=flags,
+        notes=(*row.notes, *_log_notes(reading, spec, row, running, queued)),
+    )
+
+
+def _log_notes(
+    reading: LogReading, spec: list[DecodeLine], row: ExternalRow, running: list[int], queued: list[int]
+) -> list[str]:
+    notes = []
+    if spec:
+        notes.append(f"accept length is the median of {len(spec)} decode lines, 40 iterations each, no prompt known")
+    elif reading.decode_lines:
+        notes.append("the decode lines carry no accept length: no speculation")
+    else:
+        notes.append("fewer than one log interval (40 decode iterations): no decode line")
+    if reading.adjusted_draft_tokens:
+        notes.append("the log says that num_draft_tokens was adjusted to num_steps + 1")
+    if reading.capped_at is not None:
+        notes.append(f"the log says that max_running_requests was reset to {reading.capped_at}")
+    if running and queued and max(queued) > 0:
+        notes.append(f"up to {max(running)} requests ran while up to {max(queued)} waited in the queue")
+    if spec and row.num_draft_tokens and row.num_draft_tokens > 1:
+        notes.append(_rate_note(spec, row.num_draft_tokens))
+    return notes
+
+
+def _rate_note(spec: list[DecodeLine], num_draft_tokens: int) -> str:
+    definitions = {
+        rate_definition(line.accept_length, num_draft_tokens, line.accept_rate, tolerance=0.011)
+        for line in spec
+        if line.accept_rate is not None and line.accept_length is not None
+    }
+    if definitions == {"correct_over_proposed"}:
+        return f"accept rate is (AL - 1)/(n - 1) with n = {num_draft_tokens}"
+    if definitions == {"tokens_over_draft_tokens"}:
+        return f"accept rate is AL/n with n = {num_draft_tokens}, as versions around 0.5.3 log it"
+    return "the accept rate fits neither (AL - 1)/(n - 1) nor AL/n on every line: it is not used"
+
+
+_ARG_FIELDS = {
+    "speculative_num_steps": "num_steps",
+    "speculative_eagle_topk": "eagle_topk",
+    "speculative_num_draft_tokens": "num_draft_tokens",
+    "tp_size": "tp_size",
+    "dp_size": "dp_size",
+    "max_running_requests": "max_running_requests",
+    "chunked_prefill_size": "chunked_prefill_size",
+}
+
+
+def args_row(args: dict[str, object], source: str) -> ExternalRow:
+    """What resolved server arguments say of a row. Values of an unexpected type are left out, not guessed."""
+    values: dict[str, object] = {
+        field: value
+        for name, field in _ARG_FIELDS.items()
+        if isinstance(value := args.get(name), int) and not isinstance(value, bool) and value >= 1
+    }
+    if isinstance(args.get("enable_dp_attention"), bool):
+        values["dp_attention"] = args["enable_dp_attention"]
+    if isinstance(args.get("disable_radix_cache"), bool):
+        values["radix_cache"] = not args["disable_radix_cache"]
+    if args.get("disable_cuda_graph") is True:
+        values["cuda_graph"] = False
+    keep = ("speculative_algorithm", "attention_backend", "page_size", "model_path", "speculative_draft_model_path")
+    flags = {name: args[name] for name in keep if args.get(name) is not None}
+    return ExternalRow(**values, flags=flags, source=source)  # type: ignore[arg-type]
