@@ -27,15 +27,20 @@ Corner = frozenset[Group]
 DEFAULT_MARGIN = 0.02
 
 
+def _ordered(groups: Iterable[Group]) -> tuple[Group, ...]:
+    wanted = set(groups)
+    return tuple(group for group in GROUPS if group in wanted)
+
+
 def corners(differing: Iterable[Group] = GROUPS) -> tuple[Corner, ...]:
     """All corners over the groups that differ, smallest first: 2^k of them."""
-    groups = [group for group in GROUPS if group in set(differing)]
+    groups = _ordered(differing)
     return tuple(frozenset(part) for size in range(len(groups) + 1) for part in combinations(groups, size))
 
 
 def shapley_weights(groups: Iterable[Group], group: Group) -> dict[Corner, float]:
     """Weight of each corner's value in a group's share; they sum to 0."""
-    players = [player for player in GROUPS if player in set(groups)]
+    players = _ordered(groups)
     weights: dict[Corner, float] = {}
     for without in corners(player for player in players if player != group):
         weight = factorial(len(without)) * factorial(len(players) - len(without) - 1) / factorial(len(players))
@@ -55,7 +60,7 @@ def weighted(values: Mapping[Corner, float], weights: Mapping[Corner, float]) ->
 
 def shapley_values(values: Mapping[Corner, float], groups: Iterable[Group] = GROUPS) -> dict[Group, float]:
     """Shares from plain corner values, over the groups that differ. KeyError when a corner is missing."""
-    players = [group for group in GROUPS if group in set(groups)]
+    players = _ordered(groups)
     return {group: weighted(values, shapley_weights(players, group)) for group in players}
 
 
@@ -91,7 +96,7 @@ def attribute(
     of the two ends; the measured relative noise between repeats takes its place when it is larger. ValueError when a
     corner is missing or no prompt is shared.
     """
-    players = tuple(group for group in GROUPS if group in set(differing))
+    players = _ordered(differing)
     needed = corners(players)
     missing = [corner for corner in needed if corner not in measured]
     if missing:

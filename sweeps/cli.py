@@ -11,6 +11,7 @@ import typer
 
 from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.commands.check import check
+from sweeps.commands.explain import explain
 from sweeps.commands.plan import plan
 from sweeps.commands.schema import schema
 from sweeps.commands.submit import submit
@@ -30,6 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(check)
+app.command()(explain)
 app.command()(plan)
 app.command()(schema)
 app.command()(submit)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import textwrap
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from search_spaces.errors import InputError
 from search_spaces.findings import CheckReport, check_pair
 from search_spaces.versions import READ_VERSION
 from sweeps.commands.options import AsJson, print_json
+from sweeps.commands.paragraphs import paragraph
 from sweeps.overrides import parse_overrides
 
 _ALIASES = {
@@ -128,10 +128,10 @@ def show_report(report: CheckReport) -> str:
     content = report.to_json()
     lines = [f"SGLang {report.sglang_version}", _layout_line(report), _effective_line(content["effective"]), ""]
     for finding in report.findings:
-        lines += _wrapped(f"{finding.severity.upper()} {finding.id}: ", finding.message)
-        lines += _wrapped("    evidence: ", finding.evidence)
+        lines += paragraph(f"{finding.severity.upper()} {finding.id}: ", finding.message)
+        lines += paragraph("    evidence: ", finding.evidence)
         if finding.mend:
-            lines += _wrapped("    mend: ", finding.mend)
+            lines += paragraph("    mend: ", finding.mend)
     counts = dict.fromkeys(("error", "warning", "info"), 0)
     for finding in report.findings:
         counts[finding.severity] += 1
@@ -151,14 +151,3 @@ def _effective_line(effective: Mapping[str, Any] | None) -> str:
         return "effective: would not run"
     triple = f"({effective['num_steps']},{effective['eagle_topk']},{effective['num_draft_tokens']})"
     return f"effective: {triple} at tp {effective['tp_size']}, accept length at most {effective['ceiling']}"
-
-
-def _wrapped(head: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width=110,
-        initial_indent=head,
-        subsequent_indent="        ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

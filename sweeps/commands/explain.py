@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sweeps.commands.options import AsJson, print_json
+from sweeps.commands.paragraphs import paragraph
 
 if TYPE_CHECKING:
     from results.verdicts import Explanation
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def explain(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="JSONL rows, SGLang server logs or /server_info dumps.", show_default=False),
+        typer.Argument(
+            metavar="FILE...", help="JSONL rows, SGLang server logs or /server_info dumps.", show_default=False
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -50,13 +52,13 @@ def show_explanation(explanation: Explanation) -> str:
         share = "" if verdict.share is None else f", share {verdict.share:+.2f}"
         if verdict.interval is not None:
             share += f" [{verdict.interval[0]:+.2f}, {verdict.interval[1]:+.2f}]"
-        lines += _wrapped(f"{verdict.cause}: {verdict.verdict.upper()}{share}. ", verdict.evidence)
+        lines += paragraph(f"{verdict.cause}: {verdict.verdict.upper()}{share}. ", verdict.evidence)
         if verdict.next:
-            lines += _wrapped("    next: ", verdict.next)
+            lines += paragraph("    next: ", verdict.next)
     if explanation.other:
         lines.append("")
         for other in explanation.other:
-            lines += _wrapped(f"{other.kind}: {other.verdict}. ", other.evidence)
+            lines += paragraph(f"{other.kind}: {other.verdict}. ", other.evidence)
     return "\n".join(lines)
 
 
@@ -69,9 +71,3 @@ def _gap_line(gap: Any) -> str:
     if "throughput" in gap:
         text += f"; {gap['throughput']['speedup']:.2f} x the baseline's throughput"
     return text
-
-
-def _wrapped(head: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text, width=110, initial_indent=head, subsequent_indent="        ", break_long_words=False, break_on_hyphens=False
-    )

@@ -119,9 +119,7 @@ def test_destroyed_by_tp_alone_does_not_blame_the_layout() -> None:
     assert answers == ("no", "no", "yes")
 
 
-@pytest.mark.parametrize(
-    "lengths", [(2.60, 2.58, 2.63), (2.26, 2.24, 2.30), (2.56, 2.50, 2.61), (3.1, 3.1, 3.1)]
-)
+@pytest.mark.parametrize("lengths", [(2.60, 2.58, 2.63), (2.26, 2.24, 2.30), (2.56, 2.50, 2.61), (3.1, 3.1, 3.1)])
 def test_tp_invariance_is_the_expected_result(lengths: tuple[float, float, float]) -> None:
     measured = [
         {**CHAIN_3, "accept_length": length, "tp_size": tp, "num_prompts": 80}
@@ -248,7 +246,8 @@ def test_acceptance_falls_with_the_context() -> None:
 
 def test_even_acceptance_over_contexts_is_cleared() -> None:
     explanation, _ = verdicts(
-        {**CHAIN_3, "context_tokens": 1000, "accept_length": 2.4}, {**CHAIN_3, "context_tokens": 4000, "accept_length": 2.42}
+        {**CHAIN_3, "context_tokens": 1000, "accept_length": 2.4},
+        {**CHAIN_3, "context_tokens": 4000, "accept_length": 2.42},
     )
     assert other(explanation, "context_length") == "no"
 
@@ -300,9 +299,7 @@ def test_per_request_identities() -> None:
     assert "the histogram accepts 63 drafts, the row says 64" in evidence(explanation, "metric")
 
 
-@pytest.mark.parametrize(
-    ("rate", "words"), [(0.5, None), (0.625, "AL/n"), (0.70, "fits neither")]
-)
+@pytest.mark.parametrize(("rate", "words"), [(0.5, None), (0.625, "AL/n"), (0.70, "fits neither")])
 def test_which_acceptance_rate_it_is(rate: float, words: str | None) -> None:
     explanation, _ = verdicts({**CHAIN_3, "accept_length": 2.5, "drafts": 10000, "accepted": int(10000 * rate)})
     if words is None:
@@ -362,9 +359,7 @@ def test_simulated_acceptance_seen_in_equal_accept_lengths() -> None:
 
 
 def test_simulated_acceptance_that_is_told() -> None:
-    explanation, answers = verdicts(
-        {**CHAIN_3, "accept_length": 3.24, "flags": {"SGLANG_SIMULATE_ACC_LEN": "3.24"}}
-    )
+    explanation, answers = verdicts({**CHAIN_3, "accept_length": 3.24, "flags": {"SGLANG_SIMULATE_ACC_LEN": "3.24"}})
     assert other(explanation, "simulated") == "yes"
     assert answers == ("undecided",) * 3
     explanation, _ = verdicts({**CHAIN_3, "accept_length": 3.24, "flags": {"SGLANG_SIMULATE_ACC_LEN": -1}})
@@ -411,7 +406,5 @@ def test_json_schema() -> None:
     content = verdicts({**ONE_STEP, "accept_length": 1.74})[0].to_json()
     assert set(content) == {"schema", "verdicts", "other", "gap"}
     assert [row["cause"] for row in content["verdicts"]] == ["config", "layout", "parallelism"]
-    assert all(
-        set(row) == {"cause", "verdict", "share", "interval", "evidence", "next"} for row in content["verdicts"]
-    )
+    assert all(set(row) == {"cause", "verdict", "share", "interval", "evidence", "next"} for row in content["verdicts"])
     assert all(set(row) == {"kind", "verdict", "evidence"} for row in content["other"])
