@@ -118,11 +118,22 @@ class MlflowView:
 
         self._attempt(f"end of trial {record.trial_id}", finish)
 
+    def kill(self, trial_id: str) -> None:
+        """A trial was given up without a record (an interruption): end its run as KILLED. Nothing without a run."""
+        run_id = self._run_ids.pop(trial_id, None)
+        if run_id is not None:
+            self._attempt(f"interruption of trial {trial_id}", lambda: self._kill(trial_id, run_id))
+
+    def _kill(self, trial_id: str, run_id: str) -> None:
+        self._client.set_tag(run_id, "status", "killed")
+        self._client.set_terminated(run_id, status="KILLED")
+        self._killed_run_ids[trial_id] = run_id
+
     def close_dead_runs(self) -> tuple[str, ...]:
         """At resume: end (KILLED) every run of this study that a dead driver left RUNNING; returns their trial ids.
 
-        Only the holder of the study's lock may call it, after `sync`, which completes the runs of trials whose record
-        was written before the driver died.
+        Only the holder of the study's lock may call it. A trial whose record was written before the driver died gets
+        its run back by `sync`, before or after this.
         """
         closed: list[str] = []
 
@@ -130,9 +141,7 @@ class MlflowView:
             for run in self._runs():
                 if run.info.status == "RUNNING" and run.info.run_id not in self._run_ids.values():
                     trial_id = run.data.tags.get("trial_id", "")
-                    self._client.set_tag(run.info.run_id, "status", "killed")
-                    self._client.set_terminated(run.info.run_id, status="KILLED")
-                    self._killed_run_ids[trial_id] = run.info.run_id
+                    self._kill(trial_id, run.info.run_id)
                     closed.append(trial_id)
 
         self._attempt("dead runs", close)
@@ -162,7 +171,8 @@ class MlflowView:
             runs = by_trial.get(record.trial_id, [])
             digest, speedups = record_digest(record), speedups_of(record, baselines)
             current = next((run for run in runs if run.data.tags.get(DIGEST_TAG) == digest), None)
-            outdated = [run for run in runs if run is not current and not _killed_earlier(run)]
+            kept = [run for run in runs if current is not None and _killed_earlier(run)]
+            outdated = [run for run in runs if run is not current and run not in kept]
             for run in outdated:
                 self._client.delete_run(run.info.run_id)
             removed += len(outdated)

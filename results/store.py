@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from results.durable_files import TEMPORARY_PREFIX, create_folder, remove_leftovers, replace_file
-from results.launch_script import launch_script
+from results.launch_script import launch_file_name, launch_script
 from results.observations import LaunchObservation, RequestRow
 from results.record_json import decode_record, encode_record
 from results.records import TrialRecord
@@ -186,9 +186,10 @@ def _launch_files(record: TrialRecord) -> dict[str, bytes]:
     launch = record.launch
     if launch is None:
         return {}
-    info = {key: value for key, value in asdict(launch).items() if key != "command"}
+    info = {key: value for key, value in asdict(launch).items() if key not in ("command", "files")}
     return {
-        LAUNCH_FILE: launch_script(launch.command, comment=_comment(record, launch)).encode(),
+        **{launch_file_name(path): content.encode() for path, content in launch.files},
+        LAUNCH_FILE: launch_script(launch, record.effective, comment=_comment(record, launch)).encode(),
         SERVER_INFO_FILE: (json.dumps(info, indent=2, sort_keys=True, default=str) + "\n").encode(),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 
 from results.measured_settings import MeasuredSetting, RowsOf
 from results.output_identity import compare_outputs
@@ -47,7 +48,10 @@ def _simulated(groups: Sequence[MeasuredSetting]) -> list[str]:
 
 def _recorded(groups: Sequence[MeasuredSetting]) -> list[str]:
     """Findings that launches recorded, each once."""
-    return list(dict.fromkeys(finding for g in groups for record in g.records for finding in record.findings))
+    found: dict[str, None] = {}
+    for record in chain.from_iterable(group.records for group in groups):
+        found |= dict.fromkeys((*record.findings, *(record.launch.findings if record.launch is not None else ())))
+    return list(found)
 
 
 def _different_outputs(groups: Sequence[MeasuredSetting], rows_of: RowsOf) -> list[str]:

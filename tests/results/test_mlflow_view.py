@@ -241,6 +241,25 @@ def test_a_run_left_by_a_killed_driver_is_closed_and_linked(tracked: TrackedStud
     assert len(tracked.runs()) == 2
 
 
+def test_a_driver_that_died_after_the_record_leaves_one_finished_run(tracked: TrackedStudy) -> None:
+    start(tracked.view)
+    made = done(tracked)
+    resumed = tracked.reopened()
+    resumed.close_dead_runs()
+    resumed.sync([made])
+    (run,) = tracked.runs()
+    assert run.info.status == "FINISHED"
+
+
+def test_an_interrupted_trial_is_killed_and_its_next_run_linked(tracked: TrackedStudy) -> None:
+    start(tracked.view)
+    tracked.view.kill("t1")
+    tracked.view.kill("unknown")
+    assert tracked.runs()[0].info.status == "KILLED"
+    start(tracked.view)
+    assert tracked.runs()[1].data.tags["retry_of"] == "t1"
+
+
 def test_a_retry_under_its_own_id_is_linked_by_trial(tracked: TrackedStudy) -> None:
     start(tracked.view, trial_id="t1-a1", retry_of="t1-a0")
     assert tracked.runs()[0].data.tags["retry_of"] == "t1-a0"

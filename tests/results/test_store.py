@@ -18,7 +18,7 @@ from result_builders import cell, closed_loop, config, launch, record, row, spec
 
 from results.cells import summarise_cell
 from results.failures import Failure
-from results.launch_script import command_text, launch_script
+from results.launch_script import command_text, user_command
 from results.observations import RequestRow
 from results.record_json import decode_record, encode_record
 from results.request_table import decode_rows, encode_rows, output_sha256, rows_by_cell
@@ -282,16 +282,39 @@ def test_a_table_of_many_requests_is_small() -> None:
     assert len(encode_rows({(4, None): rows})) < 200 * 128 * 4
 
 
-def test_the_launch_script_keeps_arguments_whole() -> None:
+def test_the_launch_command_keeps_arguments_whole() -> None:
     command = launch().command
-    assert command_text(command).splitlines() == [
-        "python -m sglang.launch_server \\",
+    assert command_text(command, (("A", "b c"),)).splitlines() == [
+        "A='b c' \\",
+        "  python -m sglang.launch_server \\",
         "  --model-path '/models/my target' \\",
         "  --tp-size 2",
     ]
-    echo = launch_script(("printf", "%s\\n", "--a", "x y", "--b", "$HOME'"), comment="two\nlines")
-    done = subprocess.run(["sh", "-c", echo], capture_output=True, text=True, check=True, timeout=10)
-    assert done.stdout.splitlines() == ["--a", "x y", "--b", "$HOME'"]
+
+
+def test_the_launch_script_runs_from_any_place_with_its_files(folder: StudyFolder, tmp_path: Path) -> None:
+    command = ("sh", "-c", 'cat "$1"; echo "$V" "$@"', "--x", "/gone/draft.json", "--port", "30100", "--name", "x y'")
+    made = launch(command=command, files=(("/gone/draft.json", "{}\n"),), environment=(("V", "a $b"),))
+    folder.write_trial(replace(record("t1"), launch=made), {}, {})
+    moved = tmp_path / "a copy"
+    folder.record_path("t1").rename(moved)
+    done = subprocess.run([moved / "launch.sh"], capture_output=True, text=True, check=True, timeout=10, cwd="/")
+    assert done.stdout.splitlines() == ["{}", f"a $b {moved}/draft.json --name x y'"]
+
+
+def test_a_switched_server_is_launched_with_its_own_triple() -> None:
+    words = ("python", "--speculative-num-steps", "7", "--speculative-eagle-topk", "8", "--tp-size", "1")
+    made = launch(command=words, switch_s=0.5)
+    assert user_command(made, config((0, 3, 7), (3, 2, 6))) == (
+        "python",
+        "--speculative-num-steps",
+        "3",
+        "--speculative-eagle-topk",
+        "2",
+        "--tp-size",
+        "1",
+    )
+    assert user_command(replace(made, switch_s=None), config())[2] == "7"
 
 
 def test_the_script_says_which_trial_it_starts(folder: StudyFolder) -> None:
