@@ -50,7 +50,8 @@ class CellObservation:
     `sglang:generation_tokens_total` and `sglang:spec_verify_calls_total` over the cell; None with `counted_reason`.
     `attempt_failures` counts the attempts that failed by their reason, those made good by a retry included.
     `shared_prefix_share` is the share of the prompts' characters that repeat the beginning of another prompt: so much
-    may come from the prefix cache although it was flushed.
+    may come from the prefix cache although it was flushed. `client_lag_s` is the longest delay with which the client
+    itself woke up: on a busy machine times of arrival are late by up to so much.
     """
 
     concurrency: int
@@ -68,6 +69,7 @@ class CellObservation:
     counted_reason: str | None = None
     attempt_failures: tuple[tuple[str, int], ...] = ()
     shared_prefix_share: float = 0.0
+    client_lag_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

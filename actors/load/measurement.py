@@ -6,30 +6,24 @@ They belong to whoever drives the engine and must not be called from a running e
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from actors.load.arrivals import closed_loop, open_loop, poisson_arrivals
 from actors.load.client import CellClock, GenerateClient, Sent
 from actors.load.server_state import Counters, flush_when_idle, read_accept_length, read_counters
-from actors.load.workload import Prompt, Workload
-from results.failures import Failure, Phase
+from actors.load.watched_load import FailureNow, LagMeter, Loop, run_load
+from actors.load.workload import Workload
+from results.failures import Failure
 from results.observations import CellObservation
 
 logger = logging.getLogger(__name__)
 
-FailureNow = Callable[[], Failure | None]
-Loop = Callable[[Callable[[Prompt], Awaitable[Sent]]], Awaitable[list[Sent]]]
-
 FLUSH_TIMEOUT_S = 30.0
 _WARMUP_TOKENS = 32
-_DEATH_POLL_S = 0.2
-_DEATH_GRACE_S = 3.0
 _LEAST_FAILURES_IN_A_ROW = 3
 
 
@@ -53,7 +47,7 @@ def warm_up(base_url: str, workload: Workload, *, failure_now: FailureNow = neve
         async with GenerateClient(base_url, workload) as client:
             clock = CellClock()
             tokens = min(workload.max_new_tokens, _WARMUP_TOKENS)
-            return await _run_load(
+            return await run_load(
                 lambda send: closed_loop(prompts, slots, send),
                 lambda prompt: client.send(prompt, clock, max_new_tokens=tokens),
                 patience=max(slots, _LEAST_FAILURES_IN_A_ROW),
@@ -123,12 +117,14 @@ async def _measure(
         before = await read_counters(client.session, url)
         started_at = time.time()
         clock = CellClock()
-        sent = await _run_load(
+        lag = LagMeter()
+        sent = await run_load(
             _loop(workload, concurrency, request_rate),
             lambda prompt: client.send(prompt, clock),
             patience=max(concurrency, _LEAST_FAILURES_IN_A_ROW),
             failure_now=failure_now,
             phase="measure",
+            lag=lag,
         )
         if isinstance(sent, Failure):
             return sent
@@ -152,6 +148,7 @@ async def _measure(
         counted_reason=counted_reason,
         attempt_failures=_failures_by_reason(sent),
         shared_prefix_share=workload.shared_prefix_share,
+        client_lag_s=lag.longest_s,
         rows=tuple(answer.row for answer in sent),
     )
 
@@ -177,75 +174,3 @@ def _counted(before: Counters | str, after: Counters | str) -> tuple[int | None,
     if tokens < 0 or steps < 0:
         return None, None, "the server's counters went backwards"
     return tokens, steps, None
-
-
-class _Patience:
-    """Sends requests and sets `lost` when `limit` of them in a row have failed for good."""
-
-    def __init__(self, send: Callable[[Prompt], Awaitable[Sent]], limit: int) -> None:
-        self._send = send
-        self._limit = limit
-        self._in_a_row: list[Sent] = []
-        self.lost = asyncio.Event()
-
-    async def send(self, prompt: Prompt) -> Sent:
-        answer = await self._send(prompt)
-        self._in_a_row = [*self._in_a_row, answer] if answer.failed else []
-        if len(self._in_a_row) >= self._limit:
-            self.lost.set()
-        return answer
-
-    @property
-    def failed_in_a_row(self) -> Sequence[Sent]:
-        return self._in_a_row
-
-
-async def _run_load(
-    loop: Loop,
-    send: Callable[[Prompt], Awaitable[Sent]],
-    *,
-    patience: int,
-    failure_now: FailureNow,
-    phase: Phase,
-) -> list[Sent] | Failure:
-    """Run the loop to its end, or until the server is dead or answers nobody. A returned list has a success in it."""
-    patient = _Patience(send, patience)
-    load = asyncio.ensure_future(loop(patient.send))
-    death = asyncio.create_task(_death(failure_now))
-    lost = asyncio.create_task(patient.lost.wait())
-    try:
-        await asyncio.wait((load, death, lost), return_when=asyncio.FIRST_COMPLETED)
-        if death.done():
-            return dataclasses.replace(death.result(), phase=phase)
-        answers = patient.failed_in_a_row if lost.done() else load.result()
-        failure = _failure_of(answers, phase) if all(answer.failed for answer in answers) else None
-        refused = any(answer.failed == "connection" for answer in answers)
-        # Connections break before the guard has seen the server's end: the cause of death says more than their errors.
-        await asyncio.wait((death,), timeout=_DEATH_GRACE_S if refused else 0)
-        if death.done():
-            return dataclasses.replace(death.result(), phase=phase)
-        return failure or list(answers)
-    finally:
-        await _cancelled(load, death, lost)
-
-
-async def _death(failure_now: FailureNow) -> Failure:
-    """Return the cause of the server's death, when it comes."""
-    while True:
-        failure = failure_now()
-        if failure is not None:
-            return failure
-        await asyncio.sleep(_DEATH_POLL_S)
-
-
-async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _failure_of(failed: Sequence[Sent], phase: Phase) -> Failure:
-    """One failure for requests that all failed, named after the last one."""
-    last = failed[-1]
-    message = f"{len(failed)} requests in a row failed, the last with: {last.row.error}"
-    return Failure(phase=phase, kind="timeout" if last.failed == "timeout" else "client", message=message)

@@ -14,6 +14,7 @@ import json
 import random
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -66,7 +67,11 @@ class TimedPlan:
 
 @dataclass(kw_only=True)
 class Seen:
-    """What the server has seen and counted since its start."""
+    """What the server has seen and counted since its start.
+
+    `times_s` has for each prompt when its request was read and each event was written (`time.perf_counter`): what the
+    server really did on a busy machine, where the plan only says when it was due.
+    """
 
     requests: list[dict[str, object]] = field(default_factory=list)
     running: int = 0
@@ -75,6 +80,7 @@ class Seen:
     tokens: int = 0
     verify_steps: int = 0
     cached: set[str] = field(default_factory=set)
+    times_s: dict[str, list[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,12 +218,15 @@ class TimedServer:
         answer = Answer(self.plan, text, script, cached, fault=fault)
         if body["stream"]:
             return await self._stream(request, answer, start_s)
+        self.seen.times_s[text] = [time.perf_counter()]
         for _, due_s in answer.schedule(start_s):
             await _until(due_s)
         self._finish(text, script)
+        self.seen.times_s[text].append(time.perf_counter())
         return web.Response(body=answer.event(0, script.tokens), content_type="application/json")
 
     async def _stream(self, request: web.Request, answer: Answer, start_s: float) -> web.StreamResponse:
+        times_s = self.seen.times_s[answer.text] = [time.perf_counter()]
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         sent = 0
@@ -227,6 +236,7 @@ class TimedServer:
                 self._finish(answer.text, answer.script)
             event = answer.event(sent if self.plan.incremental else 0, sent + commit)
             sent += commit
+            times_s.append(time.perf_counter())
             await response.write(b"data: " + event + b"\n\n")
             if answer.fault == "garbage":
                 await response.write(b'data: {"text": "half\n\n')

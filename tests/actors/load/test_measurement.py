@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import threading
 import time
@@ -13,6 +12,7 @@ import pytest
 from doubles.timed_server import TimedPlan, TimedServer, output_ids, script_of
 from load_builders import numbered_workload
 
+from actors.load.arrivals import poisson_arrivals
 from actors.load.measurement import measure_cell, measure_cells, warm_up
 from actors.load.workload import Workload
 from results.failures import Failure
@@ -46,16 +46,31 @@ def tpot_ms(row: RequestRow) -> float:
     return (row.finished_s - row.first_token_s) * 1e3 / (row.completion_tokens - 1)
 
 
+def assert_times_match(cell: CellObservation, workload: Workload, server: TimedServer) -> None:
+    """What the client saw is what the server did, give or take the way between them and the lock that they share."""
+    ttft_errors_ms, errors_ms = [], []
+    for row, prompt in zip(cell.rows, workload.prompts, strict=True):
+        read_s, *written_s = server.seen.times_s[prompt.text]
+        assert row.chunk_times_s[-1] == row.finished_s
+        ttft_errors_ms.append(ttft_ms(row) - (written_s[0] - read_s) * 1e3)
+        ways_ms = [(seen - written) * 1e3 for seen, written in zip(row.chunk_times_s, written_s, strict=True)]
+        errors_ms.extend(abs(way - statistics.median(ways_ms)) for way in ways_ms)
+    assert min(ttft_errors_ms) >= 0
+    assert statistics.median(ttft_errors_ms) < 10
+    assert statistics.median(errors_ms) < 2
+
+
 def test_known_times_are_recovered_without_speculation() -> None:
     workload = numbered_workload(12)
     with TimedServer(TimedPlan(ttft_s=0.06, step_s=0.010)) as server:
         cell = measured(server, workload)
         assert server.seen.most_running == 4
+        assert_times_match(cell, workload, server)
     assert [row.prompt_id for row in cell.rows] == [prompt.prompt_id for prompt in workload.prompts]
-    assert statistics.median(map(ttft_ms, cell.rows)) == pytest.approx(60, abs=6)
-    assert statistics.median(map(tpot_ms, cell.rows)) == pytest.approx(10, rel=0.04)
-    # three rounds of four, each 0.06 + 23 * 0.010 seconds long, with 24 tokens
-    assert cell.duration_s == pytest.approx(3 * 0.29, rel=0.08)
+    assert min(map(ttft_ms, cell.rows)) >= 59
+    assert min(map(tpot_ms, cell.rows)) >= 9
+    assert cell.duration_s >= 3 * (0.06 + 23 * 0.010) - 0.01  # three rounds of four
+    assert cell.duration_s == max(row.finished_s for row in cell.rows)
     assert min(row.sent_s for row in cell.rows) == 0
     assert {row.chunk_tokens for row in cell.rows} == {(1,) * 24}
     assert {row.verify_steps for row in cell.rows} == {None}
@@ -70,6 +85,7 @@ def test_speculative_counters_and_chunks_of_several_tokens_are_kept_per_request(
     workload = numbered_workload(8)
     with TimedServer(plan) as server:
         cell = measured(server, workload)
+        assert_times_match(cell, workload, server)
     for row, prompt in zip(cell.rows, workload.prompts, strict=True):
         script = script_of(plan, prompt.text, 24)
         assert row.chunk_tokens == script.commits
@@ -81,7 +97,6 @@ def test_speculative_counters_and_chunks_of_several_tokens_are_kept_per_request(
         assert sum(drafts * steps for drafts, steps in enumerate(row.histogram)) == row.correct_drafts
         assert row.output_ids == tuple(output_ids(prompt.text, 24))
         assert (row.completion_tokens, row.prompt_tokens, row.finish_reason) == (24, len(prompt.text.split()), "length")
-        assert tpot_ms(row) == pytest.approx(8 * len(script.accepted) / 23, rel=0.12)
     assert cell.counted_verify_steps == sum(row.verify_steps or 0 for row in cell.rows)
     assert cell.counted_tokens == 8 * 24
 
@@ -97,11 +112,13 @@ def test_both_ways_of_streaming_give_the_same_rows(incremental: bool) -> None:
 
 
 def test_without_streaming_there_is_no_first_token() -> None:
+    workload = numbered_workload(4, stream=False)
     with TimedServer(TimedPlan(ttft_s=0.03, step_s=0.005, pattern=(3,))) as server:
-        cell = measured(server, numbered_workload(4, stream=False))
-    for row in cell.rows:
+        cell = measured(server, workload)
+        spans = [server.seen.times_s[prompt.text] for prompt in workload.prompts]
+    for row, (read_s, written_s) in zip(cell.rows, spans, strict=True):
         assert (row.first_token_s, row.chunk_times_s, row.completion_tokens, row.verify_steps) == (None, (), 24, 6)
-        assert row.finished_s - row.sent_s == pytest.approx(0.03 + 6 * 0.005, abs=0.015)
+        assert row.finished_s - row.sent_s >= written_s - read_s >= 0.03 + 6 * 0.005 - 0.001
 
 
 def test_the_request_is_what_the_workload_says() -> None:
@@ -122,10 +139,11 @@ def test_open_loop_sends_at_poisson_times_whatever_is_unanswered() -> None:
         cell = measured(server, workload, 0, request_rate=80.0)
         assert server.seen.most_running > 5
     sent = [row.sent_s for row in cell.rows]
-    gaps = [later - earlier for earlier, later in itertools.pairwise(sent)]
+    lags_s = [at - due for at, due in zip(sent, poisson_arrivals(40, 80.0, seed=11), strict=True)]
     assert sent[0] == 0
-    assert statistics.mean(gaps) == pytest.approx(1 / 80, rel=0.35)
-    assert 0.5 < statistics.stdev(gaps) / statistics.mean(gaps) < 1.6  # 1 for exponential gaps, 0 for even ones
+    assert min(lags_s) > -0.002
+    assert statistics.median(lags_s) < 0.02
+    assert cell.client_lag_s >= 0
     assert (cell.request_rate, cell.concurrency) == (80.0, 0)
 
 
@@ -208,7 +226,7 @@ class TestFaults:
         assert [row.error for row in cell.rows] == [None] * 3
         assert cell.attempt_failures == (("refused", 1),)
         assert cell.rows[0].sent_s >= 0.2  # the first attempt and the pause are not in its latency
-        assert ttft_ms(cell.rows[0]) == pytest.approx(20, abs=10)
+        assert 20 <= ttft_ms(cell.rows[0]) < 200
 
     @pytest.mark.parametrize(
         ("fault", "attempts", "reason", "error"),

@@ -1,0 +1,107 @@
+"""A load run under watch: it ends early when the server is dead or answers nobody, and says why."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from actors.load.client import Sent
+from actors.load.workload import Prompt
+from results.failures import Failure, Phase
+
+FailureNow = Callable[[], Failure | None]
+Loop = Callable[[Callable[[Prompt], Awaitable[Sent]]], Awaitable[list[Sent]]]
+
+_DEATH_POLL_S = 0.2
+_DEATH_GRACE_S = 3.0
+_LAG_TICK_S = 0.05
+
+
+class LagMeter:
+    """How late this event loop wakes up: `longest_s` is the largest delay seen while `run` ran."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due_s = loop.time() + _LAG_TICK_S
+            await asyncio.sleep(_LAG_TICK_S)
+            self.longest_s = max(self.longest_s, loop.time() - due_s)
+
+
+async def run_load(
+    loop: Loop,
+    send: Callable[[Prompt], Awaitable[Sent]],
+    *,
+    patience: int,
+    failure_now: FailureNow,
+    phase: Phase,
+    lag: LagMeter | None = None,
+) -> list[Sent] | Failure:
+    """Run the loop to its end, or until the server is dead or answers nobody. A returned list has a success in it."""
+    patient = _Patience(send, patience)
+    load = asyncio.ensure_future(loop(patient.send))
+    death = asyncio.create_task(_death(failure_now))
+    lost = asyncio.create_task(patient.lost.wait())
+    meter = asyncio.create_task((lag or LagMeter()).run())
+    try:
+        await asyncio.wait((load, death, lost), return_when=asyncio.FIRST_COMPLETED)
+        if load.done() and not any(answer.failed for answer in load.result()):
+            return load.result()
+        if death.done():
+            return dataclasses.replace(death.result(), phase=phase)
+        answers = patient.given_up or load.result()
+        failure = _failure_of(answers, phase) if all(answer.failed for answer in answers) else None
+        refused = any(answer.failed == "connection" for answer in answers)
+        # Connections break before the guard has seen the server's end: the cause of death says more than their errors.
+        await asyncio.wait((death,), timeout=_DEATH_GRACE_S if refused else 0)
+        if death.done():
+            return dataclasses.replace(death.result(), phase=phase)
+        return failure or answers
+    finally:
+        await _cancelled(load, death, lost, meter)
+
+
+class _Patience:
+    """Sends requests; when `limit` of them in a row have failed for good they are `given_up` and `lost` is set."""
+
+    def __init__(self, send: Callable[[Prompt], Awaitable[Sent]], limit: int) -> None:
+        self._send = send
+        self._limit = limit
+        self._in_a_row: list[Sent] = []
+        self.given_up: list[Sent] = []
+        self.lost = asyncio.Event()
+
+    async def send(self, prompt: Prompt) -> Sent:
+        answer = await self._send(prompt)
+        self._in_a_row = [*self._in_a_row, answer] if answer.failed else []
+        if len(self._in_a_row) >= self._limit and not self.given_up:
+            self.given_up = self._in_a_row
+            self.lost.set()
+        return answer
+
+
+async def _death(failure_now: FailureNow) -> Failure:
+    """Return the cause of the server's death, when it comes."""
+    while True:
+        failure = failure_now()
+        if failure is not None:
+            return failure
+        await asyncio.sleep(_DEATH_POLL_S)
+
+
+async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _failure_of(failed: Sequence[Sent], phase: Phase) -> Failure:
+    """One failure for requests that all failed, named after the last one."""
+    last = failed[-1]
+    message = f"{len(failed)} requests in a row failed, the last with: {last.row.error}"
+    return Failure(phase=phase, kind="timeout" if last.failed == "timeout" else "client", message=message)
