@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from actors.sglang_plugin.orders import FOLDER_VARIABLE, TOKEN_VARIABLE, Answer, ControlFolder, Order, TraceOrder
+from actors.sglang_plugin.orders import (
+    FOLDER_VARIABLE,
+    TOKEN_VARIABLE,
+    Answer,
+    ControlFolder,
+    Order,
+    ProbeOrder,
+    TraceOrder,
+)
 from search_spaces.config import EngineConfig, Triple
 
 POLL_S = 0.02
@@ -83,6 +91,7 @@ class LiveControl:
         timeout_s: float,
         is_alive: Callable[[], bool],
         trace: TraceOrder | None = None,
+        probe: ProbeOrder | None = None,
     ) -> Switched | NotSwitched:
         """Bring the server into `config` (its layout written as `ids`); the caller has seen to it that nothing runs.
 
@@ -98,6 +107,7 @@ class LiveControl:
             ids=ids,
             graph_batch_sizes=graph_batch_sizes,
             trace=trace,
+            probe=probe,
         )
         started = time.monotonic()
         self._folder.give(order)

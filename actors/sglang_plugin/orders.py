@@ -31,6 +31,17 @@ class TraceOrder:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProbeOrder:
+    """Record what the draft is fed and what the target's taps hold, per rank, for the first `max_tokens` of prompts.
+
+    Rank r writes `prefix.r.npz` at the next flush.
+    """
+
+    prefix: str
+    max_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Order:
     """What every rank is to run from the next flush on.
 
@@ -44,7 +55,8 @@ class Order:
     num_draft_tokens: int
     ids: tuple[int, ...] | None
     graph_batch_sizes: tuple[int, ...] | None
-    trace: TraceOrder | None
+    trace: TraceOrder | None = None
+    probe: ProbeOrder | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +111,7 @@ class ControlFolder:
         if content["sequence"] <= after:
             return None
         content["trace"] = TraceOrder(**content["trace"]) if content["trace"] else None
+        content["probe"] = ProbeOrder(**content["probe"]) if content["probe"] else None
         for name in ("ids", "graph_batch_sizes"):
             content[name] = None if content[name] is None else tuple(content[name])
         return Order(**content)

@@ -12,11 +12,12 @@ def register() -> None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+    from .feed_probe import FeedProbe
     from .pool_trace import PoolTrace
     from .switch import Switch
 
     trace = PoolTrace()
-    switch = Switch(control, trace)
+    switch = Switch(control, trace, FeedProbe())
     worker = "sglang.srt.speculative.eagle_worker_v2"
     HookRegistry.register("sglang.srt.managers.scheduler.Scheduler.flush_cache", switch.on_flush, HookType.AROUND)
     HookRegistry.register(f"{worker}.EagleDraftWorker.draft_forward", trace.on_draft_forward, HookType.AROUND)

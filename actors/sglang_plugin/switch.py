@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .feed_probe import FeedProbe
 from .orders import Answer, ControlFolder, Order
 from .pool_trace import PoolTrace
 
@@ -23,13 +24,14 @@ LOG = logging.getLogger(__name__)
 class Switch:
     """One rank's side. Orders are taken inside `Scheduler.flush_cache`, after it has succeeded, so nothing runs."""
 
-    def __init__(self, control: ControlFolder, trace: PoolTrace) -> None:
-        self._control, self._trace = control, trace
+    def __init__(self, control: ControlFolder, trace: PoolTrace, probe: FeedProbe) -> None:
+        self._control, self._trace, self._probe = control, trace, probe
         self._sequence = 0
 
     def on_flush(self, original: Callable[..., bool], scheduler: Any, *args: Any, **kwargs: Any) -> bool:
         flushed = original(scheduler, *args, **kwargs)
         self._trace.flush()
+        self._probe.flush()
         worker = getattr(scheduler, "draft_worker", None)
         if not flushed or worker is None:
             return flushed
@@ -47,9 +49,12 @@ class Switch:
         started, error = time.monotonic(), None
         try:
             self._trace.stop()
+            self._probe.stop()
             apply_order(worker, order)
             if order.trace is not None:
                 self._trace.start(order, rank=tp_rank())
+            if order.probe is not None:
+                self._probe.start(worker, order.probe, rank=tp_rank())
         except Exception as problem:  # whatever it is, the driver must hear of it: it relaunches
             LOG.exception("specsweep: order %d failed", order.sequence)
             error = f"{type(problem).__name__}: {problem}".splitlines()[0]
