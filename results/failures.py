@@ -17,12 +17,13 @@ Kind = Literal[
     "no_engine",  # SGLang is not importable in the engine's interpreter
     "client",  # requests failed although the server lives
     "no_metric",  # measured, but the objective's value is missing
+    "placement",  # the cluster gave other devices than asked, or none within the limit
     "lost_actor",
     "lost_node",
     "interrupted",
 ]
 
-INFRASTRUCTURE: frozenset[str] = frozenset({"timeout", "port_in_use", "lost_actor", "lost_node", "interrupted"})
+INFRASTRUCTURE: frozenset[str] = frozenset({"timeout", "port_in_use", "placement", "lost_actor", "lost_node", "interrupted"})
 
 
 @dataclass(frozen=True, kw_only=True)

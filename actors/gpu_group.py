@@ -1,0 +1,89 @@
+"""The GPU group actor: the devices of one server and the engine that runs on them."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from actors.engines.engine import Engine
+from actors.job import TrialJob, TrialOutcome
+from actors.placement import Device, device_problem
+from actors.trial import HttpLoad, run_trial
+from results.failures import Failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceGrant:
+    """What an actor really holds. `device_ids` are as strings, in Ray's order; empty on a machine without a GPU."""
+
+    node_id: str
+    pid: int
+    tp_size: int
+    device: Device
+    device_ids: tuple[str, ...]
+
+
+class EngineFactory(Protocol):
+    """Builds the engine inside the actor. Picklable: it travels there."""
+
+    def __call__(self, grant: DeviceGrant) -> Engine: ...
+
+
+class GpuGroup:
+    """Owns at most one server. Driven by one caller; only `stop` may be called while `run` works.
+
+    Its end is not its own business: neither `__del__` nor `atexit` runs when Ray kills an actor. The driver calls `stop`;
+    when that cannot happen, the guard process of the server sees its owner gone.
+    """
+
+    def __init__(self, factory: EngineFactory, tp_size: int, device: Device) -> None:
+        ids, resources, node_id = _assigned()
+        self._problem = device_problem(tp_size, device, ids, resources)
+        self._grant = DeviceGrant(node_id=node_id, pid=os.getpid(), tp_size=tp_size, device=device, device_ids=ids)
+        self._engine: Engine | None = None if self._problem else factory(self._grant)
+        self._stopped = False
+
+    def grant(self) -> DeviceGrant:
+        """Answers as soon as the actor lives."""
+        return self._grant
+
+    def run(self, job: TrialJob) -> TrialOutcome:
+        """One trial; never raises for what a server does."""
+        if self._engine is None or self._stopped:
+            now = time.time()
+            failure = (
+                Failure(phase="placement", kind="placement", message=self._problem)
+                if self._problem
+                else Failure(phase="launch", kind="interrupted", message="the group was stopped")
+            )
+            return TrialOutcome(
+                trial_id=job.trial_id,
+                started_at_unix_s=now,
+                finished_at_unix_s=now,
+                launch=None,
+                cells=(),
+                failure=failure,
+                server_log="",
+            )
+        return run_trial(self._engine, job, HttpLoad())
+
+    def stop(self) -> None:
+        """End the server and whatever `run` is doing with it; returns when nothing of it is left. Idempotent."""
+        self._stopped = True
+        if self._engine is not None:
+            self._engine.close()
+
+
+def _assigned() -> tuple[tuple[str, ...], dict[str, float], str]:
+    """GPU ids, logical resources and node of this actor, as Ray gave them.
+
+    The ids come from Ray and not from CUDA_VISIBLE_DEVICES: with RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES Ray leaves
+    that variable alone, and without GPUs it leaves it unset, so that every GPU would be visible.
+    """
+    import ray
+
+    context = ray.get_runtime_context()
+    ids = tuple(str(item) for item in context.get_accelerator_ids().get("GPU", []))
+    return ids, dict(context.get_assigned_resources()), str(context.get_node_id())
