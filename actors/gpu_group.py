@@ -16,8 +16,13 @@ from results.failures import Failure
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceGrant:
-    """What an actor really holds. `device_ids` are as strings, in Ray's order; empty on a machine without a GPU."""
+    """What an actor really holds. `device_ids` are strings in Ray's order; empty on a machine without a GPU.
 
+    `slot` names the group among the living ones of a sweep. A successor of a lost group gets its slot, and with it the
+    right to end whatever that one left behind.
+    """
+
+    slot: str
     node_id: str
     pid: int
     tp_size: int
@@ -38,10 +43,12 @@ class GpuGroup:
     when that cannot happen, the guard process of the server sees its owner gone.
     """
 
-    def __init__(self, factory: EngineFactory, tp_size: int, device: Device) -> None:
+    def __init__(self, factory: EngineFactory, slot: str, tp_size: int, device: Device) -> None:
         ids, resources, node_id = _assigned()
         self._problem = device_problem(tp_size, device, ids, resources)
-        self._grant = DeviceGrant(node_id=node_id, pid=os.getpid(), tp_size=tp_size, device=device, device_ids=ids)
+        self._grant = DeviceGrant(
+            slot=slot, node_id=node_id, pid=os.getpid(), tp_size=tp_size, device=device, device_ids=ids
+        )
         self._engine: Engine | None = None if self._problem else factory(self._grant)
         self._stopped = False
 

@@ -18,11 +18,11 @@ class Load(Protocol):
     """How an engine is loaded and measured."""
 
     def warm_up(self, engine: Engine, workload: Workload) -> Failure | None:
-        """Send the warm-up prompts; None when all were answered."""
+        """Send the warm-up prompts; None when the server answers."""
         ...
 
-    def measure(self, engine: Engine, workload: Workload, concurrency: int) -> CellObservation | Failure:
-        """One cell. A server that dies meanwhile is a Failure that names its death."""
+    def measure(self, engine: Engine, workload: Workload) -> tuple[tuple[CellObservation, ...], Failure | None]:
+        """Every cell of the workload; with a Failure, the cells before it. A death of the server is named as such."""
         ...
 
 
@@ -30,10 +30,10 @@ class HttpLoad:
     """Load over HTTP, from this process, on the engine's own URL."""
 
     def warm_up(self, engine: Engine, workload: Workload) -> Failure | None:
-        return measurement.warm_up(engine.base_url, workload)
+        return measurement.warm_up(engine.base_url, workload, failure_now=engine.failure_now)
 
-    def measure(self, engine: Engine, workload: Workload, concurrency: int) -> CellObservation | Failure:
-        return measurement.measure_cell(engine.base_url, workload, concurrency, failure_now=engine.failure_now)
+    def measure(self, engine: Engine, workload: Workload) -> tuple[tuple[CellObservation, ...], Failure | None]:
+        return measurement.measure_cells(engine.base_url, workload, failure_now=engine.failure_now)
 
 
 def run_trial(engine: Engine, job: TrialJob, load: Load) -> TrialOutcome:
@@ -43,15 +43,17 @@ def run_trial(engine: Engine, job: TrialJob, load: Load) -> TrialOutcome:
     server of unknown health; after a success it is left running, for a next trial with the same configuration.
     """
     started_at_unix_s = time.time()
-    applied = engine.apply(job.config)
     launch: LaunchObservation | None = None
-    cells: list[CellObservation] = []
+    cells: tuple[CellObservation, ...] = ()
     failure: Failure | None
+    applied = engine.apply(job.config)
     if isinstance(applied, Failure):
         failure = applied
     else:
         launch = applied
-        failure = _measure(engine, job.workload, load, cells)
+        failure = load.warm_up(engine, job.workload)
+        if failure is None:
+            cells, failure = load.measure(engine, job.workload)
     server_log = engine.log_tail()
     if failure is not None:
         failure = failure if failure.log_tail else replace(failure, log_tail=server_log[-_TAIL_CHARS:])
@@ -61,7 +63,7 @@ def run_trial(engine: Engine, job: TrialJob, load: Load) -> TrialOutcome:
         started_at_unix_s=started_at_unix_s,
         finished_at_unix_s=time.time(),
         launch=launch,
-        cells=tuple(cells),
+        cells=cells,
         failure=failure,
         server_log=server_log,
     )
@@ -70,14 +72,3 @@ def run_trial(engine: Engine, job: TrialJob, load: Load) -> TrialOutcome:
 _TAIL_CHARS = 4096
 """How much of the log a failure carries itself; the rest is beside it in the outcome."""
 
-
-def _measure(engine: Engine, workload: Workload, load: Load, cells: list[CellObservation]) -> Failure | None:
-    failure = load.warm_up(engine, workload)
-    if failure is not None:
-        return engine.failure_now() or failure
-    for concurrency in workload.concurrency:
-        cell = load.measure(engine, workload, concurrency)
-        if isinstance(cell, Failure):
-            return engine.failure_now() or cell
-        cells.append(cell)
-    return None

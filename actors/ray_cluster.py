@@ -1,0 +1,235 @@
+"""Ray: connecting within a bounded time, and GPU groups as actors in placement groups. The one seam to it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from actors.gpu_group import DeviceGrant, EngineFactory, GpuGroup
+from actors.group_pool import Group
+from actors.job import TrialJob, TrialOutcome
+from actors.placement import Bundle, Device, Node
+from results.failures import Failure
+from search_spaces.errors import EnvironmentProblem
+
+logger = logging.getLogger(__name__)
+
+OBJECT_STORE_BYTES = 100 * 2**20
+"""Jobs and outcomes are small; Ray's own default reserves a third of the memory."""
+
+CONTROL = "control"
+"""The concurrency group in which `stop` runs while `run` is busy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterAddress:
+    """Which Ray: an address, `auto` (the one of this machine or job), or None for a Ray of our own.
+
+    `cpus` and `gpus` are the logical resources of a Ray of our own; None lets Ray look.
+    """
+
+    address: str | None = None
+    cpus: int | None = None
+    gpus: int | None = None
+    connect_timeout_s: float = 30.0
+
+    def resolve(self, environment: Mapping[str, str]) -> str | None:
+        """The address to connect to, None for a Ray of our own. Inside a Ray job that job's cluster is meant."""
+        if self.address:
+            return self.address
+        if environment.get("RAY_ADDRESS"):
+            return environment["RAY_ADDRESS"]
+        return "auto" if environment.get("RAY_JOB_CONFIG_JSON_ENV_VAR") else None
+
+
+def connect(where: ClusterAddress, factory: EngineFactory) -> RayCluster:
+    """Connect to a cluster or start one; `factory` builds the engines of its groups.
+
+    EnvironmentProblem when the address does not answer within `connect_timeout_s`. A Ray of our own listens on the
+    machine's address, so it gets a random token unless the user has set RAY_AUTH_MODE; the token is never written.
+    """
+    address = where.resolve(os.environ)
+    # Ray would else copy a whole `uv run` environment into every worker
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    if address is None:
+        _choose_authentication()
+    else:
+        _check_alive(address, where.connect_timeout_s)
+    import ray
+
+    options: dict[str, Any] = {"logging_level": "WARNING", "log_to_driver": False, "configure_logging": False}
+    if address is None:
+        options |= {
+            "num_cpus": where.cpus,
+            "num_gpus": where.gpus,
+            "include_dashboard": False,
+            "object_store_memory": OBJECT_STORE_BYTES,
+        }
+    try:
+        ray.init(address=address or "local", **options)
+    except SystemExit as error:
+        # ray.init ends the process of its own accord when the address answers but is no Ray
+        raise EnvironmentProblem(f"cluster.address: {address or 'local'}: Ray gave up connecting ({error})") from None
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        raise EnvironmentProblem(f"cluster.address: {address or 'local'}: {_one_line(error)}") from None
+    return RayCluster(factory)
+
+
+def _choose_authentication() -> None:
+    """Read by Ray's core when it is imported; later changes have no effect."""
+    if "ray" not in sys.modules and "RAY_AUTH_MODE" not in os.environ:
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
+def _check_alive(address: str, timeout_s: float) -> None:
+    """Ask in a process of its own: `ray.init` on a dead address takes minutes and then ends the process it is in."""
+    if address.startswith("ray://"):
+        raise EnvironmentProblem(
+            f"cluster.address: {address}: Ray Client is not supported; use `specsweep submit`, or HOST:PORT of the head"
+        )
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
+    command += [] if address == "auto" else ["--address", address]
+    # without an address of its own the check would take RAY_ADDRESS, which may itself say "auto"
+    environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS" or v != "auto"}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise EnvironmentProblem(f"cluster.address: {address}: no Ray answers within {timeout_s:g} s") from None
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
+        reason = lines[-1].strip() if lines else f"health check exit code {done.returncode}"
+        raise EnvironmentProblem(f"cluster.address: {address}: no Ray answers: {reason}")
+
+
+class RayCluster:
+    """A connection to Ray. `shutdown` ends it, and a Ray of our own with it."""
+
+    def __init__(self, factory: EngineFactory) -> None:
+        self._factory = factory
+
+    def nodes(self) -> tuple[Node, ...]:
+        import ray
+
+        return tuple(
+            Node(
+                node_id=node["NodeID"],
+                cpus=node["Resources"].get("CPU", 0.0),
+                gpus=node["Resources"].get("GPU", 0.0),
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+        )
+
+    def open_group(self, slot: str, tp_size: int, device: Device, bundle: Bundle) -> RayGroup:
+        return RayGroup(self, self._factory, slot, tp_size, device, bundle)
+
+    def wait(self, groups: Sequence[Group], timeout_s: float) -> None:
+        import ray
+
+        refs = [group.pending for group in groups if isinstance(group, RayGroup) and group.pending is not None]
+        if refs:
+            ray.wait(refs, num_returns=1, timeout=timeout_s)
+
+    def shutdown(self) -> None:
+        """Idempotent."""
+        import ray
+
+        ray.shutdown()
+
+
+class RayGroup:
+    """One GPU group: an actor alone in a placement group of one bundle. Both end with `close`.
+
+    The actor never restarts by itself: a restarted one would meet its predecessor's server.
+    """
+
+    def __init__(
+        self, cluster: RayCluster, factory: EngineFactory, slot: str, tp_size: int, device: Device, bundle: Bundle
+    ) -> None:
+        import ray
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        self._cluster = cluster
+        self._placement = placement_group([bundle.resources], strategy="STRICT_PACK")
+        actor_class = ray.remote(concurrency_groups={CONTROL: 1}, max_restarts=0, max_task_retries=0)(GpuGroup)
+        self._actor: Any = actor_class.options(
+            num_cpus=bundle.cpus,
+            num_gpus=bundle.gpus,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(self._placement, placement_group_bundle_index=0),
+        ).remote(factory, slot, tp_size, device)
+        self._grant_ref: Any = self._actor.grant.options(concurrency_group=CONTROL).remote()
+        self._grant: DeviceGrant | None = None
+        self._run_ref: Any = None
+        self._closed = False
+
+    @property
+    def pending(self) -> Any:
+        """What to wait for: the reference of the running trial, None when idle."""
+        return self._run_ref
+
+    def start(self, job: TrialJob) -> None:
+        self._run_ref = self._actor.run.remote(job)
+
+    def grant(self) -> DeviceGrant | None:
+        import ray
+
+        if self._grant is None and ray.wait([self._grant_ref], timeout=0)[0]:
+            # an actor that died has no grant; `take` tells of its death
+            with contextlib.suppress(ray.exceptions.RayError):
+                self._grant = ray.get(self._grant_ref)
+                logger.info("group holds GPUs %s on node %s", self._grant.device_ids, self._grant.node_id)
+        return self._grant
+
+    def take(self) -> TrialOutcome | Failure | None:
+        import ray
+
+        if not ray.wait([self._run_ref], timeout=0)[0]:
+            return None
+        try:
+            outcome: TrialOutcome = ray.get(self._run_ref)
+        except ray.exceptions.RayTaskError as error:
+            return Failure(phase="launch", kind="lost_actor", message=f"the group's actor raised: {_cause(error)}")
+        except ray.exceptions.RayError as error:
+            return self._death(error)
+        self._run_ref = None
+        return outcome
+
+    def close(self, timeout_s: float) -> None:
+        import ray
+        from ray.util.placement_group import remove_placement_group
+
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            ray.get(self._actor.stop.options(concurrency_group=CONTROL).remote(), timeout=timeout_s)
+        except ray.exceptions.RayError as error:
+            logger.debug("group did not stop by itself: %s", _one_line(error))
+        finally:
+            ray.kill(self._actor)
+            remove_placement_group(self._placement)
+
+    def _death(self, error: Exception) -> Failure:
+        node_id = self._grant.node_id if self._grant is not None else None
+        if node_id is not None and node_id not in {node.node_id for node in self._cluster.nodes()}:
+            return Failure(phase="measure", kind="lost_node", message=f"node {node_id[:12]} left the cluster")
+        return Failure(phase="measure", kind="lost_actor", message=f"the group's actor died: {_one_line(error)}")
+
+
+def _cause(error: Any) -> str:
+    cause = getattr(error, "cause", None) or error
+    return f"{type(cause).__name__}: {_one_line(cause)}"
+
+
+def _one_line(error: BaseException | str) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (" ".join(lines) or type(error).__name__)[:400]

@@ -1,0 +1,140 @@
+"""The lease: one live driver per study. A lock on the study's folder, and a heartbeat in a storage that others share."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from search_spaces.errors import InputError
+
+HEARTBEAT_S = 20.0
+EXPIRES_S = 120.0
+"""A driver on another machine is held to be dead after so long without a heartbeat."""
+
+LEASE = "specsweep.lease"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """One driver process. `start_ticks` (since boot, from /proc) tells it from a later process with the same pid."""
+
+    host: str
+    pid: int
+    start_ticks: int
+    started_at_unix_s: float
+
+    @classmethod
+    def this_process(cls) -> Owner:
+        pid = os.getpid()
+        return cls(
+            host=socket.gethostname(), pid=pid, start_ticks=_start_ticks(pid) or 0, started_at_unix_s=time.time()
+        )
+
+    @property
+    def is_dead(self) -> bool:
+        """True when it ran on this machine and does no more; False when it lives or nobody here can tell."""
+        return self.host == socket.gethostname() and _start_ticks(self.pid) != self.start_ticks
+
+    def __str__(self) -> str:
+        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started_at_unix_s))
+        return f"process {self.pid} on {self.host}, started {started}"
+
+
+@contextlib.contextmanager
+def hold_folder(lock_path: Path) -> Iterator[Owner]:
+    """Hold the study's folder while in the context.
+
+    The kernel releases the lock when the process ends, however it ends, so a successor takes over at once. InputError,
+    naming the owner, while another live driver holds it.
+    """
+    owner = Owner.this_process()
+    with lock_path.open("a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = _read_owner(lock_path.read_bytes())
+            raise InputError(f"study folder {lock_path.parent}: in use by {other or 'another driver'}") from None
+        file.truncate(0)
+        file.write(json.dumps(asdict(owner)).encode())
+        file.flush()
+        yield owner
+        file.truncate(0)
+
+
+class Attributes(Protocol):
+    """The part of a study that the storage lease needs."""
+
+    name: str
+
+    def attr(self, name: str) -> Any: ...
+    def set_attr(self, name: str, value: Any) -> None: ...
+
+
+class StorageLease:
+    """A lease in the study's own attributes, for storages that drivers on several machines can reach.
+
+    `beat` is to be called often; it writes every `HEARTBEAT_S`.
+    """
+
+    def __init__(self, study: Attributes, owner: Owner, clock: Callable[[], float] = time.time) -> None:
+        self._study, self._owner, self._clock = study, owner, clock
+        self._beaten_at_s = float("-inf")
+
+    def take(self) -> None:
+        """InputError while another driver's heartbeat is fresh and its process is not known to be dead."""
+        there = self._study.attr(LEASE)
+        if there:
+            other, age_s = Owner(**there["owner"]), self._clock() - there["beaten_at_unix_s"]
+            if other != self._owner and not other.is_dead and age_s < EXPIRES_S:
+                raise InputError(
+                    f"study {self._study.name!r}: in use by {other} (heartbeat {age_s:.0f} s ago); "
+                    f"it is free {EXPIRES_S:.0f} s after its last heartbeat"
+                )
+        self.beat()
+
+    def beat(self) -> None:
+        now = self._clock()
+        if now - self._beaten_at_s >= HEARTBEAT_S:
+            self._study.set_attr(LEASE, {"owner": asdict(self._owner), "beaten_at_unix_s": now})
+            self._beaten_at_s = now
+
+    def release(self) -> None:
+        self._study.set_attr(LEASE, None)
+
+
+def folder_owner(lock_path: Path) -> Owner | None:
+    """The live driver of a study, for `status`; None when none runs. Takes no lock for longer than the look."""
+    try:
+        with lock_path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _read_owner(file.read())
+    except OSError:
+        return None
+    return None
+
+
+def _read_owner(content: bytes) -> Owner | None:
+    try:
+        return Owner(**json.loads(content))
+    except (ValueError, TypeError):
+        return None
+
+
+def _start_ticks(pid: int) -> int | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    # the command name, in brackets, may hold spaces and brackets itself
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])

@@ -1,0 +1,106 @@
+"""The ledger: which effective configurations have been launched, are running, or are closed, and by which trial. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from results.records import TrialRecord
+from search_spaces.config import EngineConfig
+
+TEACHES: frozenset[str] = frozenset({"bad_config", "oom", "crash", "mismatch"})
+"""Failure kinds that the configuration itself caused: the search learns that such settings are bad."""
+
+FATAL: frozenset[str] = frozenset({"no_engine", "simulated"})
+"""Failure kinds that every further trial would meet as well: the sweep stops."""
+
+SEARCH_ROLES: frozenset[str] = frozenset({"search", "suspect", "reference"})
+"""Roles whose records answer a later trial of the search with the same effective configuration."""
+
+
+def counts_as_result(record: TrialRecord) -> bool:
+    """Whether the record settles its configuration: measured, or failed by its own fault."""
+    failure = record.failure
+    return failure is None or (not failure.is_infrastructure and failure.kind not in FATAL)
+
+
+class Ledger:
+    """Counts launches per effective configuration. Rebuilt from the records at every start; one thread."""
+
+    def __init__(self, records: Iterable[TrialRecord] = (), *, repeats: int = 1) -> None:
+        self._repeats = repeats
+        self._launched: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
+        self._given_up: set[str] = set()
+        self._results: dict[str, TrialRecord] = {}
+        self._out_of_memory: list[EngineConfig] = []
+        for record in records:
+            self.add(record, record.effective)
+
+    def start(self, config: EngineConfig) -> None:
+        """A launch of `config` begins."""
+        self._running[config.identity] += 1
+
+    def end(self, config: EngineConfig) -> None:
+        """That launch is over, with or without a record."""
+        self._running[config.identity] -= 1
+
+    def add(self, record: TrialRecord, predicted: EngineConfig) -> None:
+        """A record of the search exists. `predicted` is what the rules expected; the engine may have run another."""
+        if record.role not in SEARCH_ROLES or not counts_as_result(record):
+            return
+        for identity in {predicted.identity, record.effective.identity}:
+            self._launched[identity] += 1
+            known = self._results.get(identity)
+            if known is None or (record.ok and not known.ok):
+                self._results[identity] = record
+        if record.failure is not None and record.failure.kind == "oom":
+            self._out_of_memory.append(predicted)
+
+    def give_up(self, config: EngineConfig) -> None:
+        """The retries of this configuration are used up; not proposed again until the next start of the driver."""
+        self._given_up.add(config.identity)
+
+    def answer(self, config: EngineConfig) -> TrialRecord | None:
+        """The record that answers a further trial of `config` without a launch; None when it is to be launched."""
+        known = self._results.get(config.identity)
+        settled = known is not None and (not known.ok or self._launched[config.identity] >= self._repeats)
+        return known if settled else None
+
+    def larger_than_memory(self, config: EngineConfig) -> EngineConfig | None:
+        """A configuration that ran out of memory although its tree is nowhere larger and all else is equal."""
+        return next((small for small in self._out_of_memory if _dominates(config, small)), None)
+
+    def launches(self, config: EngineConfig) -> int:
+        """How often `config` was launched, running launches included."""
+        return self._launched[config.identity] + self._running[config.identity]
+
+    def is_running(self, config: EngineConfig) -> bool:
+        return self._running[config.identity] > 0
+
+    def is_open(self, config: EngineConfig) -> bool:
+        """Whether the search may still launch `config`."""
+        return (
+            self.answer(config) is None
+            and self.launches(config) < self._repeats
+            and config.identity not in self._given_up
+            and self.larger_than_memory(config) is None
+        )
+
+    def is_unseen(self, config: EngineConfig) -> bool:
+        return self.is_open(config) and self.launches(config) == 0
+
+
+def _dominates(large: EngineConfig, small: EngineConfig) -> bool:
+    """Whether `large` needs at least the memory of `small`: the same but for a tree that is nowhere smaller."""
+    if large.triple is None or small.triple is None:
+        return False
+    return (
+        large.tp_size == small.tp_size
+        and large.layout == small.layout
+        and large.flags == small.flags
+        and large.triple != small.triple
+        and large.triple.num_steps >= small.triple.num_steps
+        and large.triple.eagle_topk >= small.triple.eagle_topk
+        and large.triple.num_draft_tokens >= small.triple.num_draft_tokens
+    )

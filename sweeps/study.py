@@ -1,0 +1,279 @@
+"""The Optuna seam: one study with one writer, in ask and tell. Optuna's storage is the truth of the search.
+
+How a trial ends: COMPLETE with its value; PRUNED when the configuration itself failed (bad arguments, out of memory, a
+crash), since TPE ranks pruned trials behind all others and so learns to avoid their like without an invented value; FAIL
+when nothing was learned (infrastructure, no metric, interrupted, stale), which samplers do not look at.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from results.failures import Failure
+from search_spaces.config import Setting
+from search_spaces.errors import EnvironmentProblem, InputError
+from sweeps.dimensions import Value, dimensions_of, params_of, setting_of
+from sweeps.legal_sampler import LegalSampler
+from sweeps.legal_space import LegalSpace
+from sweeps.ledger import TEACHES, Ledger
+from sweeps.samplers import derive_seed, make_sampler
+
+logger = logging.getLogger(__name__)
+
+Direction = Literal["maximize", "minimize"]
+State = Literal["waiting", "running", "complete", "pruned", "fail"]
+
+IDENTITY = "specsweep.identity"
+"""The study attribute that says what the study is about."""
+
+_STATES: Mapping[TrialState, State] = {
+    TrialState.WAITING: "waiting",
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "fail",
+}
+_LOST: frozenset[str] = frozenset({"stale", "interrupted"})
+"""Reasons of FAIL after which the trial was enqueued again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyTrial:
+    """One trial as it is stored. `setting` is None when its driver died before all parameters were chosen."""
+
+    number: int
+    state: State
+    setting: Setting | None
+    value: float | None
+    attrs: Mapping[str, Any]
+
+    @property
+    def attempt(self) -> int:
+        """How often this trial was begun, by this and earlier trials that it repeats; 1 for the first time."""
+        return int(self.attrs.get("attempt", 1))
+
+    @property
+    def retry_of(self) -> int | None:
+        """The number of the trial that this one repeats."""
+        number = self.attrs.get("retry_of")
+        return None if number is None else int(number)
+
+    @property
+    def role(self) -> str:
+        return str(self.attrs.get("role", "search"))
+
+    @property
+    def was_lost(self) -> bool:
+        """True for a trial that ended with its driver, not by itself."""
+        return self.state == "fail" and self.attrs.get("reason") in _LOST
+
+
+class SearchStudy:
+    """An open study. One thread of one process writes; `open_study` makes it."""
+
+    def __init__(self, study: optuna.Study, distributions: Mapping[str, BaseDistribution], name: str) -> None:
+        self._study = study
+        self._distributions = dict(distributions)
+        self.name = name
+
+    def ask(self) -> StudyTrial:
+        """The next trial: an enqueued one if there is any, else the sampler's choice. It is RUNNING until told.
+
+        A trial that somebody enqueued with impossible values is told FAIL and the next one is taken.
+        """
+        while True:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                try:
+                    trial = self._study.ask(fixed_distributions=self._distributions)
+                    return self._read(self._frozen(trial.number))
+                except ValueError as error:
+                    # Optuna leaves a trial RUNNING when its parameters cannot be chosen
+                    logger.warning("a trial was refused by Optuna: %s", error)
+                    if not self._refuse_half_asked(str(error)):
+                        raise
+
+    def tell_value(self, number: int, value: float, attrs: Mapping[str, Any]) -> None:
+        """COMPLETE with a finite value. `attrs` are stored first, so a complete trial always has them."""
+        if not math.isfinite(value):
+            raise ValueError(f"trial {number}: {value!r} is not a value to tell")
+        self._tell(number, TrialState.COMPLETE, value, attrs)
+
+    def tell_failure(self, number: int, failure: Failure, attrs: Mapping[str, Any]) -> None:
+        """PRUNED when the configuration is to blame, else FAIL; with the failure's kind, phase and message."""
+        state = TrialState.PRUNED if failure.kind in TEACHES else TrialState.FAIL
+        told = {"reason": failure.kind, "phase": failure.phase, "message": failure.message}
+        self._tell(number, state, None, {**attrs, **told})
+
+    def requeue(self, trial: StudyTrial, *, attempt: int, reason: Literal["stale", "interrupted"]) -> None:
+        """Enqueue the trial's setting once more, then tell it FAIL. Safe to repeat when the process died in between."""
+        repeated = any(other.retry_of == trial.number for other in self.trials())
+        if trial.setting is not None and not repeated:
+            attrs = {"attempt": attempt + 1, "retry_of": trial.number, "role": trial.role}
+            self._enqueue(trial.setting, attrs | {k: v for k, v in trial.attrs.items() if k == "label"})
+        self._tell(trial.number, TrialState.FAIL, None, {"reason": reason, "attempt": attempt})
+
+    def tell_lost(self, number: int, message: str) -> None:
+        """FAIL for a trial that is not tried again."""
+        self._tell(number, TrialState.FAIL, None, {"reason": "gave_up", "message": message})
+
+    def enqueue(self, setting: Setting, *, role: str, label: str) -> bool:
+        """Have `setting` asked next, once per `label` in the life of the study; False when it was enqueued before."""
+        if any(trial.attrs.get("label") == label for trial in self.trials()):
+            return False
+        self._enqueue(setting, {"role": role, "label": label})
+        return True
+
+    def trials(self) -> tuple[StudyTrial, ...]:
+        """All trials in the order of their numbers."""
+        return tuple(self._read(trial) for trial in self._study.get_trials(deepcopy=False))
+
+    @property
+    def waiting(self) -> int:
+        """How many enqueued trials have not been asked for."""
+        return sum(trial.state == TrialState.WAITING for trial in self._study.get_trials(deepcopy=False))
+
+    @property
+    def best(self) -> StudyTrial | None:
+        """The best complete trial; None when there is none."""
+        try:
+            return self._read(self._study.best_trial)
+        except ValueError:
+            return None
+
+    def attr(self, name: str) -> Any:
+        """An attribute of the study; None when it was never set."""
+        return self._study.user_attrs.get(name)
+
+    def set_attr(self, name: str, value: Any) -> None:
+        self._study.set_user_attr(name, value)
+
+    def _tell(self, number: int, state: TrialState, value: float | None, attrs: Mapping[str, Any]) -> None:
+        trial_id = self._frozen(number)._trial_id
+        for name, item in attrs.items():
+            self._study._storage.set_trial_user_attr(trial_id, name, item)
+        self._study.tell(number, value, state)
+
+    def _enqueue(self, setting: Setting, attrs: Mapping[str, Any]) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            self._study.enqueue_trial(dict(params_of(setting)), user_attrs=dict(attrs))
+
+    def _frozen(self, number: int) -> FrozenTrial:
+        trial = self._study.get_trials(deepcopy=False)[number]
+        if trial.number != number:
+            raise LookupError(f"trial {number} is not in study {self.name}")
+        return trial
+
+    def _refuse_half_asked(self, message: str) -> bool:
+        last = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state == TrialState.RUNNING]
+        half = [trial for trial in last if trial.params.keys() != self._distributions.keys()]
+        for trial in half:
+            self._tell(trial.number, TrialState.FAIL, None, {"reason": "refused", "message": message})
+        return bool(half)
+
+    def _read(self, trial: FrozenTrial) -> StudyTrial:
+        # a trial whose driver died while asking has its parameters in part; an enqueued one has them all from the start
+        params = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+        complete = params.keys() >= self._distributions.keys()
+        return StudyTrial(
+            number=trial.number,
+            state=_STATES[trial.state],
+            setting=setting_of({name: params[name] for name in self._distributions}) if complete else None,
+            value=trial.value if trial.state == TrialState.COMPLETE else None,
+            attrs=dict(trial.user_attrs),
+        )
+
+
+def open_study(
+    storage_url: str,
+    name: str,
+    *,
+    legal: LegalSpace,
+    ledger: Ledger,
+    direction: Direction,
+    sampler: str,
+    seed: int,
+    identity: Mapping[str, Any],
+) -> SearchStudy:
+    """Create the study or open it again.
+
+    `identity` says what the study is about beyond its space (target, workload, objective), as plain values. InputError
+    when the study was made for another space, identity or direction, naming the first difference; nothing is written
+    then. EnvironmentProblem when the storage does not answer.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    dimensions = dimensions_of(legal.space)
+    distributions = {key: distribution_of(key, values) for key, values in dimensions.items()}
+    wanted = {**{f"space.{key}": list(values) for key, values in dimensions.items()}, **identity}
+    try:
+        storage = optuna.storages.RDBStorage(storage_url, skip_compatibility_check=False)
+        existing = {summary.study_name for summary in optuna.get_all_study_summaries(storage, include_best_trial=False)}
+        if name not in existing:
+            made = optuna.create_study(storage=storage, study_name=name, direction=direction)
+            made.set_user_attr(IDENTITY, json.loads(json.dumps(wanted)))
+        study = optuna.load_study(study_name=name, storage=storage)
+        _check_same(study, name, wanted, direction)
+    except (SQLAlchemyError, OSError, RuntimeError, ImportError) as error:
+        raise EnvironmentProblem(f"search.storage: {_without_password(storage_url)}: {_first_line(error)}") from None
+    trials = len(study.get_trials(deepcopy=False))
+    inner = make_sampler(sampler, seed, trials, dimensions)
+    study.sampler = LegalSampler(inner, distributions, legal, ledger, derive_seed(seed, trials))
+    return SearchStudy(study, distributions, name)
+
+
+def distribution_of(name: str, values: Sequence[Value]) -> BaseDistribution:
+    """Whole numbers in equal steps keep their order; everything else is a choice. InputError for equal choices."""
+    whole = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
+    if len(whole) == len(values) and len(set(whole)) == len(whole):
+        ordered = sorted(whole)
+        steps = {after - before for before, after in zip(ordered, ordered[1:], strict=False)}
+        if len(steps) <= 1:
+            return IntDistribution(ordered[0], ordered[-1], step=steps.pop() if steps else 1)
+    if len(set(values)) < len(values):
+        raise InputError(f"space.{name}: {list(values)} holds values that a study cannot tell apart")
+    return CategoricalDistribution(tuple(values))
+
+
+def _check_same(study: optuna.Study, name: str, wanted: Mapping[str, Any], direction: Direction) -> None:
+    # a driver killed right after creating the study left it without identity and without trials
+    there = study.user_attrs.get(IDENTITY)
+    wanted = json.loads(json.dumps(wanted))
+    if there is None:
+        if study.get_trials(deepcopy=False):
+            raise InputError(f"study {name!r}: was not made by specsweep; give another `study` name")
+        study.set_user_attr(IDENTITY, wanted)
+        there = wanted
+    changed = [key for key in {**there, **wanted} if there.get(key) != wanted.get(key)]
+    if changed:
+        first, *others = sorted(changed)
+        more = f" ({len(others)} more: {', '.join(others)})" if others else ""
+        raise InputError(
+            f"study {name!r}: {first} was {json.dumps(there.get(first))} and is now {json.dumps(wanted.get(first))}{more}; "
+            f"give another `study` name, such as {name}-2"
+        )
+    if study.direction.name.lower() != direction:
+        raise InputError(
+            f"study {name!r}: objective.direction was {study.direction.name.lower()} and is now {direction}; "
+            f"give another `study` name, such as {name}-2"
+        )
+
+
+def _without_password(url: str) -> str:
+    head, at, tail = url.rpartition("@")
+    return f"{head.partition('://')[0]}://***@{tail}" if at else url
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
