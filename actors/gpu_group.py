@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
+import threading
 from dataclasses import dataclass
 from typing import Protocol
 
 from actors.engines.engine import Engine
 from actors.job import TrialJob, TrialOutcome
 from actors.placement import Device, device_problem
-from actors.trial import HttpLoad, run_trial
+from actors.trial import HttpLoad, failed_outcome, run_trial
 from results.failures import Failure
 
 
@@ -45,11 +45,13 @@ class GpuGroup:
 
     def __init__(self, factory: EngineFactory, slot: str, tp_size: int, device: Device) -> None:
         ids, resources, node_id = _assigned()
+        self._factory = factory
         self._problem = device_problem(tp_size, device, ids, resources)
         self._grant = DeviceGrant(
             slot=slot, node_id=node_id, pid=os.getpid(), tp_size=tp_size, device=device, device_ids=ids
         )
-        self._engine: Engine | None = None if self._problem else factory(self._grant)
+        self._lock = threading.Lock()  # over _engine and _stopped
+        self._engine: Engine | None = None
         self._stopped = False
 
     def grant(self) -> DeviceGrant:
@@ -58,29 +60,32 @@ class GpuGroup:
 
     def run(self, job: TrialJob) -> TrialOutcome:
         """One trial; never raises for what a server does."""
-        if self._engine is None or self._stopped:
-            now = time.time()
-            failure = (
-                Failure(phase="placement", kind="placement", message=self._problem)
-                if self._problem
-                else Failure(phase="launch", kind="interrupted", message="the group was stopped")
-            )
-            return TrialOutcome(
-                trial_id=job.trial_id,
-                started_at_unix_s=now,
-                finished_at_unix_s=now,
-                launch=None,
-                cells=(),
-                failure=failure,
-                server_log="",
-            )
-        return run_trial(self._engine, job, HttpLoad())
+        engine = self._ready_engine()
+        if isinstance(engine, Failure):
+            return failed_outcome(job, engine)
+        outcome = run_trial(engine, job, HttpLoad())
+        if outcome.failure is not None:
+            with self._lock:
+                self._engine = None
+        return outcome
 
     def stop(self) -> None:
         """End the server and whatever `run` is doing with it; returns when nothing of it is left. Idempotent."""
-        self._stopped = True
-        if self._engine is not None:
-            self._engine.close()
+        with self._lock:
+            self._stopped = True
+            engine = self._engine
+        if engine is not None:
+            engine.close()
+
+    def _ready_engine(self) -> Engine | Failure:
+        if self._problem:
+            return Failure(phase="placement", kind="placement", message=self._problem)
+        with self._lock:
+            if self._stopped:
+                return Failure(phase="launch", kind="interrupted", message="the group was stopped")
+            if self._engine is None:
+                self._engine = self._factory(self._grant)
+            return self._engine
 
 
 def _assigned() -> tuple[tuple[str, ...], dict[str, float], str]:

@@ -11,6 +11,7 @@ from typing import Protocol
 from actors.gpu_group import DeviceGrant
 from actors.job import TrialJob, TrialOutcome
 from actors.placement import Bundle, Device, Held, Infeasible, Node, Placed, bundle_of, place
+from actors.trial import failed_outcome
 from results.failures import Failure
 
 logger = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ class GroupPool:
             found = place(tp_size, self._device, nodes, self._held())
             if isinstance(found, Infeasible):
                 failure = Failure(phase="placement", kind="lost_node", message=found.reason)
-                self._refused.append(_lost(job, time.time(), failure))
+                self._refused.append(failed_outcome(job, failure))
                 return None
             if isinstance(found, Placed) and self._within_limit(tp_size):
                 break
@@ -207,7 +208,7 @@ class GroupPool:
             return None
         if isinstance(taken, Failure):
             logger.warning("group %s is lost: %s", member.slot, taken.message)
-            outcome = _lost(job, member.started_at_unix_s, taken)
+            outcome = failed_outcome(job, taken, member.started_at_unix_s)
             self._drop(member, INTERRUPT_TIMEOUT_S)
             return outcome
         member.job = None
@@ -217,15 +218,3 @@ class GroupPool:
     def _drop(self, member: _Member, timeout_s: float) -> None:
         self._members.remove(member)
         member.group.close(timeout_s)
-
-
-def _lost(job: TrialJob, started_at_unix_s: float, failure: Failure) -> TrialOutcome:
-    return TrialOutcome(
-        trial_id=job.trial_id,
-        started_at_unix_s=started_at_unix_s,
-        finished_at_unix_s=time.time(),
-        launch=None,
-        cells=(),
-        failure=failure,
-        server_log=failure.log_tail,
-    )

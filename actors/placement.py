@@ -110,9 +110,7 @@ def _lack(tp_size: int, bundle: Bundle, nodes: tuple[Node, ...]) -> str:
         return f"{need}; the cluster has no live node"
     largest = max(nodes, key=lambda node: (node.gpus, node.cpus) if bundle.gpus else (node.cpus, node.gpus))
     have = f"the largest of {len(nodes)} nodes has {largest.gpus:g} GPUs and {largest.cpus:g} CPUs"
-    together = Node(
-        node_id="all", cpus=sum(node.cpus for node in nodes), gpus=sum(node.gpus for node in nodes)
-    )
+    together = Node(node_id="all", cpus=sum(node.cpus for node in nodes), gpus=sum(node.gpus for node in nodes))
     over = "; one server over several nodes is not supported" if len(nodes) > 1 and bundle.fits(together) else ""
     return f"{need}; {have}{over}"
 

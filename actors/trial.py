@@ -39,8 +39,8 @@ class HttpLoad:
 def run_trial(engine: Engine, job: TrialJob, load: Load) -> TrialOutcome:
     """Run `job` and say what came of it; blocks for the whole trial.
 
-    Cells measured before a failure are kept. After a failure the engine is closed, so that the next trial never meets a
-    server of unknown health; after a success it is left running, for a next trial with the same configuration.
+    Cells measured before a failure are kept. After a success the server is left running, for a next trial with the same
+    configuration; after a failure its health is unknown, so the engine is closed and must not be used again.
     """
     started_at_unix_s = time.time()
     launch: LaunchObservation | None = None
@@ -72,3 +72,16 @@ def run_trial(engine: Engine, job: TrialJob, load: Load) -> TrialOutcome:
 _TAIL_CHARS = 4096
 """How much of the log a failure carries itself; the rest is beside it in the outcome."""
 
+
+def failed_outcome(job: TrialJob, failure: Failure, started_at_unix_s: float | None = None) -> TrialOutcome:
+    """The outcome of a trial that never reached a server, or whose server and all it saw were lost."""
+    now = time.time()
+    return TrialOutcome(
+        trial_id=job.trial_id,
+        started_at_unix_s=now if started_at_unix_s is None else started_at_unix_s,
+        finished_at_unix_s=now,
+        launch=None,
+        cells=(),
+        failure=failure,
+        server_log=failure.log_tail,
+    )

@@ -23,7 +23,9 @@ Kind = Literal[
     "interrupted",
 ]
 
-INFRASTRUCTURE: frozenset[str] = frozenset({"timeout", "port_in_use", "placement", "lost_actor", "lost_node", "interrupted"})
+INFRASTRUCTURE: frozenset[str] = frozenset(
+    {"timeout", "port_in_use", "placement", "lost_actor", "lost_node", "interrupted"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable
 
@@ -35,36 +36,36 @@ class Ledger:
         self._results: dict[str, TrialRecord] = {}
         self._out_of_memory: list[EngineConfig] = []
         for record in records:
-            self.add(record, record.effective)
+            self.add(record)
 
     def start(self, config: EngineConfig) -> None:
         """A launch of `config` begins."""
-        self._running[config.identity] += 1
+        self._running[_identity(config)] += 1
 
     def end(self, config: EngineConfig) -> None:
         """That launch is over, with or without a record."""
-        self._running[config.identity] -= 1
+        self._running[_identity(config)] -= 1
 
-    def add(self, record: TrialRecord, predicted: EngineConfig) -> None:
-        """A record of the search exists. `predicted` is what the rules expected; the engine may have run another."""
+    def add(self, record: TrialRecord) -> None:
+        """A record exists. Baselines and trials without a result do not count."""
         if record.role not in SEARCH_ROLES or not counts_as_result(record):
             return
-        for identity in {predicted.identity, record.effective.identity}:
-            self._launched[identity] += 1
-            known = self._results.get(identity)
-            if known is None or (record.ok and not known.ok):
-                self._results[identity] = record
+        identity = _identity(record.effective)
+        self._launched[identity] += 1
+        known = self._results.get(identity)
+        if known is None or (record.ok and not known.ok):
+            self._results[identity] = record
         if record.failure is not None and record.failure.kind == "oom":
-            self._out_of_memory.append(predicted)
+            self._out_of_memory.append(record.effective)
 
     def give_up(self, config: EngineConfig) -> None:
         """The retries of this configuration are used up; not proposed again until the next start of the driver."""
-        self._given_up.add(config.identity)
+        self._given_up.add(_identity(config))
 
     def answer(self, config: EngineConfig) -> TrialRecord | None:
         """The record that answers a further trial of `config` without a launch; None when it is to be launched."""
-        known = self._results.get(config.identity)
-        settled = known is not None and (not known.ok or self._launched[config.identity] >= self._repeats)
+        known = self._results.get(_identity(config))
+        settled = known is not None and (not known.ok or self._launched[_identity(config)] >= self._repeats)
         return known if settled else None
 
     def larger_than_memory(self, config: EngineConfig) -> EngineConfig | None:
@@ -73,22 +74,27 @@ class Ledger:
 
     def launches(self, config: EngineConfig) -> int:
         """How often `config` was launched, running launches included."""
-        return self._launched[config.identity] + self._running[config.identity]
+        return self._launched[_identity(config)] + self._running[_identity(config)]
 
     def is_running(self, config: EngineConfig) -> bool:
-        return self._running[config.identity] > 0
+        return self._running[_identity(config)] > 0
 
     def is_open(self, config: EngineConfig) -> bool:
         """Whether the search may still launch `config`."""
         return (
             self.answer(config) is None
             and self.launches(config) < self._repeats
-            and config.identity not in self._given_up
+            and _identity(config) not in self._given_up
             and self.larger_than_memory(config) is None
         )
 
     def is_unseen(self, config: EngineConfig) -> bool:
         return self.is_open(config) and self.launches(config) == 0
+
+
+@functools.lru_cache(maxsize=65536)
+def _identity(config: EngineConfig) -> str:
+    return config.identity
 
 
 def _dominates(large: EngineConfig, small: EngineConfig) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from results.records import TrialRecord
 from search_spaces.errors import InputError
 from sweeps.ledger import counts_as_result
-from sweeps.study import StudyTrial
+from sweeps.study_trial import StudyTrial
 
 MAX_ATTEMPTS = 5
 """A trial during which the driver died this often is not tried again: it may be what kills the driver."""

@@ -12,7 +12,6 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import optuna
@@ -28,11 +27,11 @@ from sweeps.legal_sampler import LegalSampler
 from sweeps.legal_space import LegalSpace
 from sweeps.ledger import TEACHES, Ledger
 from sweeps.samplers import derive_seed, make_sampler
+from sweeps.study_trial import State, StudyTrial
 
 logger = logging.getLogger(__name__)
 
 Direction = Literal["maximize", "minimize"]
-State = Literal["waiting", "running", "complete", "pruned", "fail"]
 
 IDENTITY = "specsweep.identity"
 """The study attribute that says what the study is about."""
@@ -44,39 +43,6 @@ _STATES: Mapping[TrialState, State] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "fail",
 }
-_LOST: frozenset[str] = frozenset({"stale", "interrupted"})
-"""Reasons of FAIL after which the trial was enqueued again."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyTrial:
-    """One trial as it is stored. `setting` is None when its driver died before all parameters were chosen."""
-
-    number: int
-    state: State
-    setting: Setting | None
-    value: float | None
-    attrs: Mapping[str, Any]
-
-    @property
-    def attempt(self) -> int:
-        """How often this trial was begun, by this and earlier trials that it repeats; 1 for the first time."""
-        return int(self.attrs.get("attempt", 1))
-
-    @property
-    def retry_of(self) -> int | None:
-        """The number of the trial that this one repeats."""
-        number = self.attrs.get("retry_of")
-        return None if number is None else int(number)
-
-    @property
-    def role(self) -> str:
-        return str(self.attrs.get("role", "search"))
-
-    @property
-    def was_lost(self) -> bool:
-        """True for a trial that ended with its driver, not by itself."""
-        return self.state == "fail" and self.attrs.get("reason") in _LOST
 
 
 class SearchStudy:

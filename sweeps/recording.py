@@ -1,0 +1,62 @@
+"""From a task and its outcome to the durable record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from actors.job import TrialOutcome
+from results.cells import summarise_cell
+from results.observations import RequestRow
+from results.records import RECORD_SCHEMA, TrialRecord
+from results.request_table import CellKey
+from sweeps.tasks import Task
+
+SERVER_LOG = "server.log"
+
+
+class Store(Protocol):
+    """Where records live; `results.store.StudyFolder` is one."""
+
+    def write_trial(
+        self, record: TrialRecord, rows_by_cell: Mapping[CellKey, Sequence[RequestRow]], files: Mapping[str, bytes]
+    ) -> object:
+        """Durable and whole when it returns; FileExistsError when the trial is there already."""
+        ...
+
+    def records(self) -> tuple[TrialRecord, ...]: ...
+
+
+def record_of(study: str, task: Task, outcome: TrialOutcome) -> TrialRecord:
+    """The record of one attempt. Pure.
+
+    The engine has verified that the server runs the predicted configuration, or the outcome is a failure; so the task's
+    configuration is the effective one.
+    """
+    launch = outcome.launch
+    server_args = None if launch is None else launch.effective_args
+    return TrialRecord(
+        schema=RECORD_SCHEMA,
+        study=study,
+        trial_id=task.trial_id,
+        number=task.number,
+        attempt=task.attempt,
+        retry_of=task.retry_of,
+        role=task.role,
+        setting=task.setting,
+        effective=task.config,
+        started_at_unix_s=outcome.started_at_unix_s,
+        finished_at_unix_s=outcome.finished_at_unix_s,
+        launch=launch,
+        cells=tuple(summarise_cell(cell, task.config.triple, server_args=server_args) for cell in outcome.cells),
+        failure=outcome.failure,
+        findings=outcome.findings,
+    )
+
+
+def write_record(store: Store, record: TrialRecord, outcome: TrialOutcome) -> None:
+    """Put the record, the request rows and the server's log on disk."""
+    rows: dict[CellKey, Sequence[RequestRow]] = {
+        (cell.concurrency, cell.request_rate): cell.rows for cell in outcome.cells
+    }
+    store.write_trial(record, rows, {SERVER_LOG: outcome.server_log.encode()})
