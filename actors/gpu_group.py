@@ -31,9 +31,15 @@ class DeviceGrant:
 
 
 class EngineFactory(Protocol):
-    """Builds the engine inside the actor. Picklable: it travels there."""
+    """Builds engines inside the actor. Picklable: it travels there."""
 
-    def __call__(self, grant: DeviceGrant) -> Engine: ...
+    def __call__(self, grant: DeviceGrant) -> Engine:
+        """A new engine; what a dead predecessor of the same slot left behind is ended first."""
+        ...
+
+    def clear(self, grant: DeviceGrant) -> None:
+        """Remove the working files of a group whose engine is closed. Idempotent."""
+        ...
 
 
 class GpuGroup:
@@ -76,6 +82,7 @@ class GpuGroup:
             engine = self._engine
         if engine is not None:
             engine.close()
+        self._factory.clear(self._grant)
 
     def _ready_engine(self) -> Engine | Failure:
         if self._problem:

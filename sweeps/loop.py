@@ -252,6 +252,9 @@ class SweepLoop:
 
     def _end(self) -> Reason:
         limit: Limit | None = search_limit(self._plan.budget, self._spent())
+        if self._ready and limit is None:
+            size = self._ready[0].config.tp_size
+            raise EnvironmentProblem(f"cluster: no group for tp_size {size} can be opened although nothing runs")
         left = self._study.waiting or any(self._ledger.is_open(config) for config in self._legal.configs)
         return limit if limit is not None and (left or self._ready or self._fixed) else "exhausted"
 

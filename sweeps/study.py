@@ -7,6 +7,7 @@ when nothing was learned (infrastructure, no metric, interrupted, stale), which 
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -23,9 +24,9 @@ from results.failures import Failure
 from search_spaces.config import Setting
 from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.dimensions import Value, dimensions_of, params_of, setting_of
+from sweeps.ledger import TEACHES, Ledger
 from sweeps.legal_sampler import LegalSampler
 from sweeps.legal_space import LegalSpace
-from sweeps.ledger import TEACHES, Ledger
 from sweeps.samplers import derive_seed, make_sampler
 from sweeps.study_trial import State, StudyTrial
 
@@ -88,7 +89,7 @@ class SearchStudy:
         if trial.setting is not None and not repeated:
             attrs = {"attempt": attempt + 1, "retry_of": trial.number, "role": trial.role}
             self._enqueue(trial.setting, attrs | {k: v for k, v in trial.attrs.items() if k == "label"})
-        self._tell(trial.number, TrialState.FAIL, None, {"reason": reason, "attempt": attempt})
+        self._tell(trial.number, TrialState.FAIL, None, {"reason": reason})
 
     def tell_lost(self, number: int, message: str) -> None:
         """FAIL for a trial that is not tried again."""
@@ -204,7 +205,7 @@ def distribution_of(name: str, values: Sequence[Value]) -> BaseDistribution:
     whole = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
     if len(whole) == len(values) and len(set(whole)) == len(whole):
         ordered = sorted(whole)
-        steps = {after - before for before, after in zip(ordered, ordered[1:], strict=False)}
+        steps = {after - before for before, after in itertools.pairwise(ordered)}
         if len(steps) <= 1:
             return IntDistribution(ordered[0], ordered[-1], step=steps.pop() if steps else 1)
     if len(set(values)) < len(values):
@@ -224,10 +225,10 @@ def _check_same(study: optuna.Study, name: str, wanted: Mapping[str, Any], direc
     changed = [key for key in {**there, **wanted} if there.get(key) != wanted.get(key)]
     if changed:
         first, *others = sorted(changed)
-        more = f" ({len(others)} more: {', '.join(others)})" if others else ""
+        before, now = json.dumps(there.get(first)), json.dumps(wanted.get(first))
+        more = f" (so did {', '.join(others)})" if others else ""
         raise InputError(
-            f"study {name!r}: {first} was {json.dumps(there.get(first))} and is now {json.dumps(wanted.get(first))}{more}; "
-            f"give another `study` name, such as {name}-2"
+            f"study {name!r}: {first} was {before} and is now {now}{more}; give another `study` name, such as {name}-2"
         )
     if study.direction.name.lower() != direction:
         raise InputError(

@@ -1,0 +1,41 @@
+"""How a GPU group gets its engine: a recipe that travels to the actor and is made concrete by what the actor holds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from actors.engines.engine import Engine
+from actors.engines.server_spec import ServerSpec
+from actors.engines.sglang_server import SglangServer
+from actors.gpu_group import DeviceGrant
+
+
+@dataclass(frozen=True, kw_only=True)
+class SglangFactory:
+    """Makes SGLang servers from one specification. Its `slot`, `device_ids` and `work_dir` are the group's to fill in."""
+
+    server: ServerSpec
+
+    def __call__(self, grant: DeviceGrant) -> Engine:
+        spec = replace(
+            self.server,
+            slot=grant.slot,
+            device_ids=grant.device_ids,
+            work_dir=self._work_dir(grant.slot),
+        )
+        return SglangServer(spec)
+
+    def clear(self, grant: DeviceGrant) -> None:
+        """Remove the working files of a group that has stopped; logs are in the records."""
+        shutil.rmtree(self._work_dir(grant.slot), ignore_errors=True)
+        folder = self._work_dir(grant.slot).parent
+        if folder.is_dir() and not any(folder.iterdir()):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _work_dir(self, slot: str) -> Path:
+        """On the node's own disk: the study's folder need not exist there."""
+        return Path(tempfile.gettempdir()) / f"specsweep-{os.getuid()}" / self.server.sweep_id / slot
