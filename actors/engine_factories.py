@@ -16,7 +16,7 @@ from actors.gpu_group import DeviceGrant
 
 @dataclass(frozen=True, kw_only=True)
 class SglangFactory:
-    """Makes SGLang servers from one specification. Its `slot`, `device_ids` and `work_dir` are the group's to fill in."""
+    """Makes SGLang servers from one specification; `slot`, `device_ids` and `work_dir` are filled in from the group."""
 
     server: ServerSpec
 

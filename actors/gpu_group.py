@@ -45,8 +45,8 @@ class EngineFactory(Protocol):
 class GpuGroup:
     """Owns at most one server. Driven by one caller; only `stop` may be called while `run` works.
 
-    Its end is not its own business: neither `__del__` nor `atexit` runs when Ray kills an actor. The driver calls `stop`;
-    when that cannot happen, the guard process of the server sees its owner gone.
+    Its end is not its own business: neither `__del__` nor `atexit` runs when Ray kills an actor. The driver calls
+    `stop`; when that cannot happen, the guard process of the server sees its owner gone.
     """
 
     def __init__(self, factory: EngineFactory, slot: str, tp_size: int, device: Device) -> None:

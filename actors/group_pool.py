@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from actors.gpu_group import DeviceGrant
+from actors.gpu_group import DeviceGrant, EngineFactory
 from actors.job import TrialJob, TrialOutcome
 from actors.placement import Bundle, Device, Held, Infeasible, Node, Placed, bundle_of, place
 from actors.trial import failed_outcome
@@ -21,7 +21,18 @@ START_TIMEOUT_S = 600.0
 
 STOP_TIMEOUT_S = 60.0
 INTERRUPT_TIMEOUT_S = 2.0
-"""How long a group may take to stop: at leisure, and when the driver itself is told to end (`ray job stop` gives 3 s)."""
+"""How long a group may take to stop: at leisure, and when the driver itself must end (`ray job stop` gives 3 s)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupRequest:
+    """What a new group is to be; `factory` builds its engines where it lives."""
+
+    factory: EngineFactory
+    slot: str
+    tp_size: int
+    device: Device
+    bundle: Bundle
 
 
 class Group(Protocol):
@@ -40,7 +51,7 @@ class Group(Protocol):
         ...
 
     def close(self, timeout_s: float) -> None:
-        """Ask the group to stop its server, wait at most so long, then end the actor and free its devices. Idempotent."""
+        """Ask the group to stop its server, wait at most so long, then end the actor and free its devices."""
         ...
 
 
@@ -51,7 +62,7 @@ class Cluster(Protocol):
         """The live nodes with their total resources."""
         ...
 
-    def open_group(self, slot: str, tp_size: int, device: Device, bundle: Bundle) -> Group:
+    def open_group(self, request: GroupRequest) -> Group:
         """A new group, not waited for. Never raises for want of resources: the group then has no grant."""
         ...
 
@@ -84,6 +95,7 @@ class GroupPool:
     def __init__(
         self,
         cluster: Cluster,
+        factory: EngineFactory,
         device: Device,
         *,
         max_parallel: int | None = None,
@@ -91,7 +103,7 @@ class GroupPool:
         start_timeout_s: float = START_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cluster = cluster
+        self._cluster, self._factory = cluster, factory
         self._device: Device = device
         self._max_parallel = max_parallel
         self._max_devices = max_devices
@@ -168,7 +180,9 @@ class GroupPool:
             self._drop(min(idle, key=lambda member: member.idle_since_s), STOP_TIMEOUT_S)
         slot = self._free_slot()
         bundle = bundle_of(tp_size, self._device)
-        group = self._cluster.open_group(slot, tp_size, self._device, bundle)
+        group = self._cluster.open_group(
+            GroupRequest(factory=self._factory, slot=slot, tp_size=tp_size, device=self._device, bundle=bundle)
+        )
         member = _Member(
             group=group,
             slot=slot,

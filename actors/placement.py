@@ -25,8 +25,8 @@ class Node:
 class Bundle:
     """What one GPU group reserves, always on a single node.
 
-    Ray 2.60 refuses an actor of four GPUs inside four bundles of one GPU each, and gives an actor without GPUs no device
-    ids at all; so a group is one bundle of tp GPUs and its actor asks for exactly that.
+    Ray 2.60 refuses an actor of four GPUs inside four bundles of one GPU each, and gives an actor without GPUs no
+    device ids at all; so a group is one bundle of tp GPUs and its actor asks for exactly that.
     """
 
     cpus: int
@@ -82,7 +82,7 @@ def bundle_of(tp_size: int, device: Device) -> Bundle:
 def place(
     tp_size: int, device: Device, nodes: Iterable[Node], held: Iterable[Held] = ()
 ) -> Placed | Occupied | Infeasible:
-    """Where a group of this size goes: the node with the least room that still holds it, so that big groups keep theirs."""
+    """Where a group of this size goes: the node with the least room that holds it, so that big groups keep theirs."""
     nodes = tuple(nodes)
     bundle = bundle_of(tp_size, device)
     if not any(bundle.fits(node) for node in nodes):

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from actors.gpu_group import DeviceGrant, EngineFactory, GpuGroup
-from actors.group_pool import Group
+from actors.gpu_group import DeviceGrant, GpuGroup
+from actors.group_pool import Group, GroupRequest
 from actors.job import TrialJob, TrialOutcome
-from actors.placement import Bundle, Device, Node
+from actors.placement import Node
 from results.failures import Failure
 from search_spaces.errors import EnvironmentProblem
 
@@ -49,8 +49,8 @@ class ClusterAddress:
         return "auto" if environment.get("RAY_JOB_CONFIG_JSON_ENV_VAR") else None
 
 
-def connect(where: ClusterAddress, factory: EngineFactory) -> RayCluster:
-    """Connect to a cluster or start one; `factory` builds the engines of its groups.
+def connect(where: ClusterAddress) -> RayCluster:
+    """Connect to a cluster or start one.
 
     EnvironmentProblem when the address does not answer within `connect_timeout_s`. A Ray of our own listens on the
     machine's address, so it gets a random token unless the user has set RAY_AUTH_MODE; the token is never written.
@@ -79,7 +79,7 @@ def connect(where: ClusterAddress, factory: EngineFactory) -> RayCluster:
         raise EnvironmentProblem(f"cluster.address: {address or 'local'}: Ray gave up connecting ({error})") from None
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise EnvironmentProblem(f"cluster.address: {address or 'local'}: {_one_line(error)}") from None
-    return RayCluster(factory)
+    return RayCluster()
 
 
 def _choose_authentication() -> None:
@@ -112,9 +112,6 @@ def _check_alive(address: str, timeout_s: float) -> None:
 class RayCluster:
     """A connection to Ray. `shutdown` ends it, and a Ray of our own with it."""
 
-    def __init__(self, factory: EngineFactory) -> None:
-        self._factory = factory
-
     def nodes(self) -> tuple[Node, ...]:
         import ray
 
@@ -128,8 +125,8 @@ class RayCluster:
             if node["Alive"]
         )
 
-    def open_group(self, slot: str, tp_size: int, device: Device, bundle: Bundle) -> RayGroup:
-        return RayGroup(self, self._factory, slot, tp_size, device, bundle)
+    def open_group(self, request: GroupRequest) -> RayGroup:
+        return RayGroup(self, request)
 
     def wait(self, groups: Sequence[Group], timeout_s: float) -> None:
         import ray
@@ -151,13 +148,12 @@ class RayGroup:
     The actor never restarts by itself: a restarted one would meet its predecessor's server.
     """
 
-    def __init__(
-        self, cluster: RayCluster, factory: EngineFactory, slot: str, tp_size: int, device: Device, bundle: Bundle
-    ) -> None:
+    def __init__(self, cluster: RayCluster, request: GroupRequest) -> None:
         import ray
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+        bundle = request.bundle
         self._cluster = cluster
         self._placement = placement_group([bundle.resources], strategy="STRICT_PACK")
         actor_class = ray.remote(concurrency_groups={CONTROL: 1}, max_restarts=0, max_task_retries=0)(GpuGroup)
@@ -165,7 +161,7 @@ class RayGroup:
             num_cpus=bundle.cpus,
             num_gpus=bundle.gpus,
             scheduling_strategy=PlacementGroupSchedulingStrategy(self._placement, placement_group_bundle_index=0),
-        ).remote(factory, slot, tp_size, device)
+        ).remote(request.factory, request.slot, request.tp_size, request.device)
         self._grant_ref: Any = self._actor.grant.options(concurrency_group=CONTROL).remote()
         self._grant: DeviceGrant | None = None
         self._run_ref: Any = None

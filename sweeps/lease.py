@@ -1,4 +1,4 @@
-"""The lease: one live driver per study. A lock on the study's folder, and a heartbeat in a storage that others share."""
+"""The lease: one live driver per study. A lock on the folder, and a heartbeat in a storage that others share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: which effective configurations have been launched, are running, or are closed, and by which trial. Pure."""
+"""The ledger: which effective configurations were launched, run now, or are settled by a record. Pure."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from sweeps.ledger import Ledger
 from sweeps.legal_space import Candidate, LegalSpace
 
 PROPOSALS = 6
-"""How often the inner sampler is asked before the nearest legal setting is taken; it may well propose the same again."""
+"""How often the inner sampler is asked before the nearest legal setting is taken; it may propose the same again."""
 
 
 class LegalSampler(BaseSampler):
@@ -39,7 +39,7 @@ class LegalSampler(BaseSampler):
         self._distributions = dict(distributions)
         self._legal = legal
         self._ledger = ledger
-        self._draw = random.Random(seed)
+        self._draw = random.Random(seed)  # noqa: S311 - ties, no secrets
 
     def reseed_rng(self) -> None:
         self._inner.reseed_rng()

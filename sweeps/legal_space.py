@@ -61,6 +61,13 @@ class LegalSpace:
         """Whether the setting is one of the product, legal or not."""
         return contains(self.space, setting)
 
+    def first_with_layout(self, label: str) -> Setting | None:
+        """The first legal setting of the product with this layout label."""
+        return next(
+            (item.setting for group in self._by_identity.values() for item in group if item.setting.layout == label),
+            None,
+        )
+
     def nearest(
         self, setting: Setting, accept: Callable[[EngineConfig], bool], draw: random.Random
     ) -> Candidate | None:

@@ -1,7 +1,7 @@
-"""Resume: what the records say against what the study says, and what follows. Finished trials happen exactly once. Pure.
+"""Resume: what the records say against what the study says. Finished trials happen exactly once. Pure.
 
-A trial of the search goes: asked (RUNNING) -> record written -> told. Killed after the record it is told from it; killed
-before, it is failed as stale and enqueued once more. The same steps serve a driver that is told to stop.
+A trial of the search goes: asked (RUNNING) -> record written -> told. Killed after the record it is told from
+it; killed before, it is failed as stale and enqueued once more. The same steps serve a driver that is told to stop.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from results.objective import Objective
 from results.records import TrialRecord
-from sweeps.loop import Study, tell_record
+from sweeps.loop import tell_record
 from sweeps.resume import Reconciliation, reconcile
 from sweeps.study import SearchStudy
 
@@ -40,7 +40,7 @@ def recover(study: SearchStudy, records: tuple[TrialRecord, ...], objective: Obj
     found = reconcile(study.trials(), records, retries=retries)
     for trial, record in found.tell:
         attrs = {"trial_id": record.trial_id, "effective": record.effective.identity}
-        tell_record(_as_study(study), trial, record, objective, attrs)
+        tell_record(study, trial, record, objective, attrs)
     for stale in found.stale:
         if stale.again:
             study.requeue(stale.trial, attempt=stale.attempt, reason="stale")
@@ -50,10 +50,6 @@ def recover(study: SearchStudy, records: tuple[TrialRecord, ...], objective: Obj
     if recovered.told or recovered.again or recovered.given_up:
         logger.info("%s", recovered)
     return recovered
-
-
-def _as_study(study: SearchStudy) -> Study:
-    return study
 
 
 def _summary(found: Reconciliation) -> Recovered:

@@ -1,8 +1,8 @@
 """The Optuna seam: one study with one writer, in ask and tell. Optuna's storage is the truth of the search.
 
 How a trial ends: COMPLETE with its value; PRUNED when the configuration itself failed (bad arguments, out of memory, a
-crash), since TPE ranks pruned trials behind all others and so learns to avoid their like without an invented value; FAIL
-when nothing was learned (infrastructure, no metric, interrupted, stale), which samplers do not look at.
+crash), since TPE ranks pruned trials behind all others and so learns to avoid their like without an invented value;
+FAIL when nothing was learned (infrastructure, no metric, interrupted, stale), which samplers do not look at.
 """
 
 from __future__ import annotations

@@ -1,0 +1,90 @@
+"""A driver process for tests: runs or resumes a study, and dies at the moment it is told to.
+
+    drive.py SPEC HOME [MOMENT TRIAL]
+
+MOMENT is `before_write`, `after_write` or `after_tell`: the process kills itself (SIGKILL) there, in trial TRIAL. Prints
+every event as a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from results.records import TrialRecord
+from results.store import StudyFolder
+from sweeps import compose
+from sweeps.home import claim_study, save_spec
+from sweeps.progress import Standing
+from sweeps.spec import load_spec
+from sweeps.study_trial import StudyTrial
+from sweeps.tasks import Task
+
+
+class Printer:
+    """Tells every event, and dies after the study was told when that is the moment."""
+
+    def __init__(self, moment: str, trial: str) -> None:
+        self._moment, self._trial = moment, trial
+
+    def started(self, task: Task) -> None:
+        say("started", trial=task.trial_id)
+
+    def finished(self, record: TrialRecord) -> None:
+        if self._moment == "after_tell" and record.trial_id == self._trial:
+            die()
+        say("finished", trial=record.trial_id, kind=record.failure and record.failure.kind)
+
+    def answered(self, trial: StudyTrial, record: TrialRecord) -> None:
+        say("answered", number=trial.number, trial=record.trial_id)
+
+    def interrupted(self, task: Task) -> None:
+        say("interrupted", trial=task.trial_id)
+
+    def standing(self, standing: Standing) -> None:
+        pass
+
+
+def say(event: str, **fields: Any) -> None:
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    spec = load_spec(Path(sys.argv[1]))
+    place = claim_study(spec, Path(sys.argv[2]))
+    moment, trial = (sys.argv[3], sys.argv[4]) if len(sys.argv) > 3 else ("", "")
+    write = StudyFolder.write_trial
+
+    def dying_write(self: StudyFolder, record: TrialRecord, *args: Any) -> Path:
+        if moment == "before_write" and record.trial_id == trial:
+            die()
+        path = write(self, record, *args)
+        if moment == "after_write" and record.trial_id == trial:
+            die()
+        return path
+
+    StudyFolder.write_trial = dying_write  # type: ignore[method-assign]
+    save_spec(place, spec)
+    result = compose.run_sweep(spec, place, Printer(moment, trial))
+    say(
+        "result",
+        reason=result.reason,
+        done=result.standing.done,
+        failed=result.standing.failed,
+        best=result.best,
+        told=result.recovered.told,
+        again=result.recovered.again,
+    )
+    sys.exit(130 if result.interrupted else 0)
+
+
+if __name__ == "__main__":
+    main()
