@@ -153,6 +153,15 @@ class GroupPool:
                 outcomes.append(outcome)
         return tuple(outcomes)
 
+    def has_room(self) -> bool:
+        """Whether a trial of some size could start now. Ask the search only then: it learns from what ends meanwhile."""
+        if self._max_parallel is not None and self.running >= self._max_parallel:
+            return False
+        if any(member.job is None for member in self._members):
+            return True
+        found = place(1, self._device, self._cluster.nodes(), self._held())
+        return isinstance(found, Infeasible) or (isinstance(found, Placed) and self._within_limit(1))
+
     @property
     def running(self) -> int:
         return sum(member.job is not None for member in self._members)

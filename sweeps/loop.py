@@ -59,6 +59,7 @@ class Study(Protocol):
 class Pool(Protocol):
     """What the loop needs of the groups; `actors.group_pool.GroupPool` is one."""
 
+    def has_room(self) -> bool: ...
     def try_start(self, job: TrialJob) -> bool: ...
     def wait(self, timeout_s: float) -> Sequence[TrialOutcome]: ...
 
@@ -149,7 +150,7 @@ class SweepLoop:
             if self._told >= due_after or self._nothing_to_ask():
                 del self._fixed[i]
                 return task
-        return self._ask()
+        return self._ask() if self._pool.has_room() else None
 
     def _ask(self) -> Task | None:
         while not self._nothing_to_ask():

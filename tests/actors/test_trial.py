@@ -1,0 +1,89 @@
+"""A trial keeps what it measured, names what killed it, and leaves no server of unknown health."""
+
+from __future__ import annotations
+
+from trial_builders import WORKLOAD, cell, job, launch
+
+from actors.engines.engine import Engine
+from actors.load.workload import Workload
+from actors.trial import run_trial
+from results.failures import Failure
+from results.observations import CellObservation, LaunchObservation
+from search_spaces.config import EngineConfig
+
+CRASH = Failure(phase="measure", kind="crash", message="signal 9", log_tail="the end")
+CLIENT = Failure(phase="measure", kind="client", message="all requests failed")
+
+
+class ScriptedEngine:
+    """Answers `apply` and `failure_now` as told and notes what is done to it."""
+
+    def __init__(self, applied: LaunchObservation | Failure, death: Failure | None = None) -> None:
+        self.applied, self.death, self.closed = applied, death, 0
+
+    def apply(self, config: EngineConfig) -> LaunchObservation | Failure:
+        return self.applied
+
+    @property
+    def base_url(self) -> str:
+        return "http://127.0.0.1:1"
+
+    def failure_now(self) -> Failure | None:
+        return self.death
+
+    def log_tail(self, max_bytes: int = 65536) -> str:
+        return "x" * 5000 + "log"
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class ScriptedLoad:
+    def __init__(self, warm: Failure | None = None, failure: Failure | None = None) -> None:
+        self.warm, self.failure = warm, failure
+
+    def warm_up(self, engine: Engine, workload: Workload) -> Failure | None:
+        return self.warm
+
+    def measure(self, engine: Engine, workload: Workload) -> tuple[tuple[CellObservation, ...], Failure | None]:
+        assert workload is WORKLOAD
+        return (cell(),), self.failure
+
+
+def test_a_good_trial_keeps_its_server() -> None:
+    engine = ScriptedEngine(launch())
+    outcome = run_trial(engine, job(), ScriptedLoad())
+    assert outcome.failure is None
+    assert outcome.launch is engine.applied
+    assert [item.concurrency for item in outcome.cells] == [1]
+    assert outcome.finished_at_unix_s >= outcome.started_at_unix_s
+    assert engine.closed == 0
+
+
+def test_a_server_that_does_not_start_is_the_outcome() -> None:
+    failure = Failure(phase="ready", kind="timeout", message="not ready within 5 s")
+    engine = ScriptedEngine(failure)
+    outcome = run_trial(engine, job(), ScriptedLoad())
+    assert (outcome.failure and outcome.failure.kind, outcome.launch, outcome.cells) == ("timeout", None, ())
+    # the tail of the log is added when the failure has none
+    assert outcome.failure is not None
+    assert outcome.failure.log_tail.endswith("log")
+    assert len(outcome.failure.log_tail) == 4096
+    assert engine.closed == 1
+
+
+def test_a_death_while_measuring_keeps_the_cells_before_it() -> None:
+    engine = ScriptedEngine(launch(), death=CRASH)
+    outcome = run_trial(engine, job(), ScriptedLoad(failure=CRASH))
+    assert outcome.failure == CRASH
+    assert len(outcome.cells) == 1
+    assert engine.closed == 1
+
+
+def test_a_server_that_answers_nobody_while_warming_up_is_stopped() -> None:
+    engine = ScriptedEngine(launch())
+    outcome = run_trial(engine, job(), ScriptedLoad(warm=CLIENT))
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "client"
+    assert outcome.cells == ()
+    assert engine.closed == 1
