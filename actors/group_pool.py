@@ -154,7 +154,7 @@ class GroupPool:
         return tuple(outcomes)
 
     def has_room(self) -> bool:
-        """Whether a trial of some size could start now. Ask the search only then: it learns from what ends meanwhile."""
+        """Whether a trial of some size could start now. The search is asked only then, when it knows the most."""
         if self._max_parallel is not None and self.running >= self._max_parallel:
             return False
         if any(member.job is None for member in self._members):

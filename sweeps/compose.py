@@ -224,7 +224,6 @@ def _view(spec: SweepSpec, place: StudyPlace, folder: StudyFolder) -> list[Obser
     if not spec.tracking.enabled:
         return []
     from results.mlflow_view import MlflowView
-
     from sweeps.mlflow_observer import MlflowObserver
 
     view = MlflowView.open_or_fail(

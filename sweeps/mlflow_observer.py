@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from results.mlflow_view import MlflowView
-
 from results.records import TrialRecord
 from sweeps.progress import Standing
 from sweeps.study_trial import StudyTrial

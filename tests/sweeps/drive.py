@@ -2,8 +2,8 @@
 
     drive.py SPEC HOME [MOMENT TRIAL]
 
-MOMENT is `before_write`, `after_write` or `after_tell`: the process kills itself (SIGKILL) there, in trial TRIAL. Prints
-every event as a line of JSON.
+MOMENT is `before_write`, `after_write` or `after_tell`: the process kills itself (SIGKILL) there, in trial TRIAL.
+Prints every event as a line of JSON.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ SPACE = SearchSpace(
     num_draft_tokens=(2, 4, 8),
     tp_size=(1,),
 )
-"""36 settings: 18 at topk 1 are 6 servers; at topk 4, (1,4,2), (1,4,4), (2,4,4), (2,4,8), (3,4,4), (3,4,8) are legal."""
+"""36 settings: 18 at topk 1 are 6 servers; of topk 4, 6 triples are legal: 12 servers."""
 
 SMALL = SearchSpace(layout=("0,3,7",), num_steps=(1, 2), eagle_topk=(1, 4), num_draft_tokens=(2, 4, 8), tp_size=(1,))
 """12 settings, 6 servers: (1,1,2), (2,1,3), (1,4,2), (1,4,4), (2,4,4) and (2,4,8)."""

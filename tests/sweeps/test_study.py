@@ -1,4 +1,4 @@
-"""The study on a real SQLite storage: what is stored, what is refused, how trials end, and what samplers may propose."""
+"""The study on a real SQLite storage: what is stored, what is refused, how trials end, what samplers may propose."""
 
 from __future__ import annotations
 
