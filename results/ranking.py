@@ -75,6 +75,11 @@ class Ranking:
     findings: tuple[str, ...]
 
     @property
+    def loads(self) -> tuple[LoadNumbers, ...]:
+        """One entry for every load that any trial measured, the same in every row."""
+        return next((row.loads for row in (*self.settings, *self.baselines)), ())
+
+    @property
     def ties(self) -> tuple[RankedSetting, ...]:
         return self._standing("tie")
 
@@ -85,6 +90,19 @@ class Ranking:
 
     def _standing(self, standing: str) -> tuple[RankedSetting, ...]:
         return tuple(one for one in self.settings if one.against_best and one.against_best.standing == standing)
+
+    def suspect(self) -> RankedSetting | None:
+        """The setting the user complains about: measured as such, else the draft as shipped, most like the choice."""
+        suspects = [row for row in self.settings if "suspect" in row.setting.roles]
+        shipped = [row for row in self.settings if "shipped" in row.setting.labels]
+        if self.choice is not None:
+            best = self.choice.setting.effective
+            shipped.sort(
+                key=lambda row: (
+                    (row.setting.effective.triple, row.setting.effective.tp_size) != (best.triple, best.tp_size)
+                )
+            )
+        return next(iter((*suspects, *shipped)), None)
 
     def row_of(self, trial_id: str) -> RankedSetting | None:
         """The row that a trial belongs to."""

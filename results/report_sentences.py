@@ -1,0 +1,140 @@
+"""What a report says in words: the best setting, the suspect against it, the caveats, and what to do next."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from results.objective import METRIC_WORDS
+from results.ranking import RankedSetting, Ranking
+from results.stats import effect_verdict
+from results.summary import Estimate
+from results.table import estimate_words, setting_words
+
+
+def summary_sentences(ranking: Ranking, suspect: RankedSetting | None) -> tuple[str, ...]:
+    """The report's first lines: what is best, how the suspect compares, and whether speculation pays at all."""
+    if ranking.choice is None:
+        return (_nothing_ranked(ranking),)
+    sentences = [_choice_sentence(ranking, ranking.choice), *_baseline_sentences(ranking, ranking.choice)]
+    if suspect is not None and suspect.setting is not ranking.choice.setting:
+        sentences.append(_suspect_sentence(suspect, ranking.choice))
+    return (*sentences, *_tie_sentences(ranking))
+
+
+def _nothing_ranked(ranking: Ranking) -> str:
+    reasons = Counter(reason for row in ranking.settings for reason in row.reasons)
+    if not reasons:
+        return "No setting has been measured yet."
+    reason, count = reasons.most_common(1)[0]
+    return f"No setting could be ranked; the most frequent reason ({count} of {len(ranking.settings)}): {reason}."
+
+
+def _choice_sentence(ranking: Ranking, choice: RankedSetting) -> str:
+    metric = ranking.objective.metric
+    digits = 2 if metric == "accept_length" else 1
+    where = "" if ranking.load is None else f" at concurrency {ranking.load[0]}"
+    value = estimate_words(choice.value, digits)
+    sentence = f"Run {setting_words(choice)}: {METRIC_WORDS[metric]} {value}{where}"
+    if metric != "accept_length" and choice.accept_length is not None:
+        sentence += f", accept length {estimate_words(choice.accept_length, 2)}"
+    return sentence + (", confirmed on fresh launches." if choice.confirmed else ".")
+
+
+def _tie_sentences(ranking: Ranking) -> list[str]:
+    best, choice = ranking.best, ranking.choice
+    sentences = []
+    if best is not None and choice is not None and best.setting is not choice.setting:
+        sentences.append(
+            f"It ties with the nominally best one ({setting_words(best)}, {estimate_words(best.value, 1)}) within the "
+            "noise between launches, and is cheaper."
+        )
+    elif ranking.ties:
+        words = "another setting ties" if len(ranking.ties) == 1 else f"{len(ranking.ties)} other settings tie"
+        sentences.append(f"{words.capitalize()} with it within the noise between launches; it is the cheapest of them.")
+    if ranking.untold:
+        number = len(ranking.untold)
+        words = "1 setting" if number == 1 else f"{number} settings"
+        sentences.append(f"{words} cannot be told apart from the best with these prompts and launches.")
+    return sentences
+
+
+def _suspect_sentence(suspect: RankedSetting, choice: RankedSetting) -> str:
+    name = "The suspect" if "suspect" in suspect.setting.roles else "The draft as shipped"
+    words = f"{name} ({setting_words(suspect)})"
+    if suspect.value is None or choice.value is None:
+        return f"{words} could not be ranked: {suspect.reasons[0] if suspect.reasons else 'it was not measured'}."
+    ratio = suspect.value.value / choice.value.value
+    sentence = f"{words} reaches {ratio:.0%} of that value"
+    if suspect.accept_length is not None and choice.accept_length is not None:
+        sentence += (
+            f", accept length {estimate_words(suspect.accept_length, 2)} against "
+            f"{estimate_words(choice.accept_length, 2)}"
+        )
+    return sentence + "."
+
+
+def _baseline_sentences(ranking: Ranking, choice: RankedSetting) -> list[str]:
+    numbers = next((one for one in choice.loads if one.load == ranking.load), None)
+    if numbers is None or numbers.speedup is None:
+        return ["There is no baseline without speculation at its TP size to compare with."]
+    words = f"{numbers.speedup.value:.2f} times [{numbers.speedup.low:.2f}, {numbers.speedup.high:.2f}]"
+    sentences = [f"That is {words} the throughput without speculation on as many GPUs."]
+    if numbers.speedup.high < 1:
+        sentences.append("Speculation does not pay here: without it this server is faster.")
+    elif numbers.over_best_baseline is not None and numbers.over_best_baseline < 1:
+        sentences.append("A server without speculation at another TP size is faster still.")
+    sentences += [f"The comparison is unfair: {reason}." for reason in numbers.unfair]
+    return sentences
+
+
+def caveats(ranking: Ranking) -> tuple[str, ...]:
+    """What limits every number in the report."""
+    rows = (*ranking.settings, *ranking.baselines)
+    launches = [record.launch for row in rows for record in row.setting.measured if record.launch is not None]
+    sentences = []
+    if any(launch.stand_in_kernels for launch in launches):
+        sentences.append(
+            "Measured with CPU stand-ins for CUDA kernels: accept lengths hold, speeds say nothing about a GPU."
+        )
+    accelerators = sorted({launch.accelerator for launch in launches})
+    if len(accelerators) > 1:
+        sentences.append(f"Measured on different accelerators ({', '.join(accelerators)}): speeds do not compare.")
+    sentences.append(f"Two launches of one setting differ by up to {ranking.noise}.")
+    if ranking.drift is not None:
+        sentences.append(f"Drift: {ranking.drift}.")
+    return tuple(sentences)
+
+
+def next_step(ranking: Ranking, suspect: RankedSetting | None, study: str) -> str:
+    """The one thing to do now."""
+    if any("simulated acceptance" in finding for finding in ranking.findings):
+        return "Unset SGLANG_SIMULATE_ACC_LEN where the servers start and run the study again under a new name."
+    if not ranking.settings:
+        return f"Run `specsweep resume {study}` to measure the first settings."
+    if ranking.choice is None:
+        return "Mend the reason above (the trials' `server.log` has the details), then run the study again."
+    if ranking.untold:
+        more = _prompts_to_tell(ranking)
+        wanted = f"about {more} more prompts" if more else "more prompts or repeated launches"
+        return f"The command below starts the best one so far; to tell it from the others, run again with {wanted}."
+    start = "Start the server with the command below"
+    if suspect is not None and suspect.setting is not ranking.choice.setting:
+        who = "the suspect" if "suspect" in suspect.setting.roles else "the draft as shipped"
+        return f"{start}; `specsweep isolate {study}` says why {who} is slower."
+    measured_once = not ranking.choice.confirmed and ranking.choice.launches < 2
+    return f"{start}. It was measured on one launch: confirm it on a fresh one." if measured_once else f"{start}."
+
+
+def _prompts_to_tell(ranking: Ranking) -> int | None:
+    """How many more prompts the closest contender needs to be told from the best."""
+    row = ranking.untold[0]
+    comparison = row.against_best
+    if comparison is None or row.value is None or row.value.count < 2:
+        return None
+    effect = Estimate(
+        value=comparison.behind,
+        low=comparison.behind - comparison.half_width,
+        high=comparison.behind + comparison.half_width,
+        count=row.value.count,
+    )
+    return effect_verdict(effect, ranking.noise.relative).more_prompts
