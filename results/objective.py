@@ -36,6 +36,15 @@ METRIC_WORDS: dict[Metric, str] = {
     "tpot_ms_p50": "median time per output token (ms)",
     "tpot_ms_p99": "99th percentile of the time per output token (ms)",
 }
+METRIC_HEADS: dict[Metric, str] = {
+    "output_throughput": "tokens/s",
+    "steady_throughput": "steady tokens/s",
+    "accept_length": "accept length",
+    "ttft_ms_p50": "TTFT p50 ms",
+    "ttft_ms_p99": "TTFT p99 ms",
+    "tpot_ms_p50": "TPOT p50 ms",
+    "tpot_ms_p99": "TPOT p99 ms",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def build_report(
     InputError when a record or a table of requests is corrupt.
     """
     known = folder.records() if records is None else records
-    ranking = rank(known, objective, rows_of=folder.rows, greedy=greedy)
+    ranking = rank(known, objective, rows_of=lru_cache(maxsize=32)(folder.rows), greedy=greedy)
     return Report(
         study=study,
         ranking=ranking,

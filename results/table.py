@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from results.objective import METRIC_WORDS
+from results.objective import METRIC_HEADS
 from results.ranking import RankedSetting, Ranking
+from results.speedups import LoadNumbers
 from results.summary import Estimate
 from search_spaces.config import layout_label
 
@@ -20,7 +22,7 @@ def layout_words(row: RankedSetting) -> str:
     """The taps, with the other labels under which they were asked for: `2,4,5 (shipped)`."""
     effective = row.setting.effective
     if effective.layout is None:
-        return "no speculation"
+        return "baseline"
     taps = layout_label(effective.layout)
     others = [label for label in row.setting.labels if label != taps]
     return f"{taps} ({', '.join(others)})" if others else taps
@@ -62,66 +64,107 @@ def standing_words(row: RankedSetting, ranking: Ranking) -> str:
     return f"{'? ' if comparison.standing == 'cannot tell' else ''}{sign}{abs(loss):.0%}" + chosen
 
 
-def table_columns(ranking: Ranking) -> tuple[str, ...]:
+@dataclass(frozen=True, kw_only=True)
+class Detail:
+    """How much a table shows: every load or the objective's, intervals or values alone, p1 and launches or not."""
+
+    every_load: bool = True
+    intervals: bool = True
+    extras: bool = True
+
+
+FULL = Detail()
+_LESS_AND_LESS = (
+    FULL,
+    Detail(every_load=False),
+    Detail(every_load=False, intervals=False),
+    Detail(every_load=False, intervals=False, extras=False),
+)
+
+
+def table_columns(ranking: Ranking, detail: Detail = FULL) -> tuple[str, ...]:
     """The headers, throughput and speedup once for every load."""
-    loads = ranking.loads
-    single = len(loads) == 1
-    per_load = [name for load in loads for name in _load_columns(load.label, single=single)]
-    objective = () if _is_throughput(ranking) else (METRIC_WORDS[ranking.objective.metric],)
-    return ("layout", "(s,k,n)", "tp", "accept length", "p1", *objective, *per_load, "launches", "standing")
+    loads = _loads(ranking.loads, ranking, detail)
+    per_load = [name for load in loads for name in _load_columns(load.label, single=len(loads) == 1)]
+    objective = () if _is_shown_anyway(ranking) else (METRIC_HEADS[ranking.objective.metric],)
+    p1, launches = (("p1",), ("launches",)) if detail.extras else ((), ())
+    length = "accept length" if detail.intervals else "accept"
+    return ("layout", "(s,k,n)", "tp", length, *p1, *objective, *per_load, *launches, "standing")
+
+
+def _loads(loads: Sequence[LoadNumbers], ranking: Ranking, detail: Detail) -> list[LoadNumbers]:
+    return [load for load in loads if detail.every_load or load.load == ranking.load]
 
 
 def _load_columns(label: str, *, single: bool) -> tuple[str, str]:
     return ("tokens/s", "speedup") if single else (f"tokens/s @{label}", f"speedup @{label}")
 
 
-def _is_throughput(ranking: Ranking) -> bool:
+def _is_shown_anyway(ranking: Ranking) -> bool:
     return ranking.objective.metric in ("output_throughput", "accept_length")
 
 
-def table_row(row: RankedSetting, ranking: Ranking) -> tuple[str, ...]:
+def table_row(row: RankedSetting, ranking: Ranking, detail: Detail = FULL) -> tuple[str, ...]:
     """One setting's cells, as many as `table_columns` has."""
+
+    def words(estimate: Estimate | None, digits: int) -> str:
+        if estimate is None or detail.intervals:
+            return estimate_words(estimate, digits)
+        return f"{estimate.value:.{digits}f}"
+
     effective = row.setting.effective
     numbers = []
-    for load in row.loads:
-        mark = "*" if load.unfair else ""
-        speedup = NOTHING if row.is_baseline else estimate_words(load.speedup, 2) + mark
-        numbers += [estimate_words(load.throughput, 1), speedup]
-    objective = () if _is_throughput(ranking) else (estimate_words(row.value, 2),)
+    for load in _loads(row.loads, ranking, detail):
+        speedup = NOTHING if row.is_baseline else words(load.speedup, 2) + ("*" if load.unfair else "")
+        numbers += [words(load.throughput, 1), speedup]
+    objective = () if _is_shown_anyway(ranking) else (words(row.value, 2),)
     flags = "".join(f" {name}={value}" for name, value in effective.flags)
+    p1, launches = (("" if row.p1 is None else f"{row.p1:.2f}") or NOTHING,), (str(row.launches),)
     return (
         layout_words(row),
         (NOTHING if effective.triple is None else str(effective.triple)) + flags,
         str(effective.tp_size),
-        estimate_words(row.accept_length, 2),
-        NOTHING if row.p1 is None else f"{row.p1:.2f}",
+        words(row.accept_length, 2),
+        *(p1 if detail.extras else ()),
         *objective,
         *numbers,
-        str(row.launches),
+        *(launches if detail.extras else ()),
         standing_words(row, ranking),
     )
 
 
-def table_rows(ranking: Ranking) -> list[tuple[str, ...]]:
+def table_rows(ranking: Ranking, detail: Detail = FULL) -> list[tuple[str, ...]]:
     """Settings, best first, then baselines."""
-    return [table_row(row, ranking) for row in (*ranking.settings, *ranking.baselines)]
+    return [table_row(row, ranking, detail) for row in (*ranking.settings, *ranking.baselines)]
 
 
-def ranking_table(ranking: Ranking, *, title: str | None = None) -> Table:
-    """For the terminal, by rich."""
+def detail_for(ranking: Ranking, width: int) -> Detail:
+    """The most detail that fits into a terminal of that many columns; the least there is when none does."""
+    return next((detail for detail in _LESS_AND_LESS if _width(ranking, detail) <= width), _LESS_AND_LESS[-1])
+
+
+def _width(ranking: Ranking, detail: Detail) -> int:
+    rows = [table_columns(ranking, detail), *table_rows(ranking, detail)]
+    return 2 + sum(max(len(cell) for cell in column) + 2 for column in zip(*rows, strict=True))
+
+
+def ranking_table(ranking: Ranking, *, width: int = 120, title: str | None = None) -> Table:
+    """For the terminal, by rich: as much detail as `width` columns take."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", header_style="bold", pad_edge=False)
-    for name in table_columns(ranking):
+    detail = detail_for(ranking, width)
+    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in table_columns(ranking, detail):
         left = name in ("layout", "standing")
         table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
     for row in ranking.settings:
-        table.add_row(*map(Text, table_row(row, ranking)), style=_style(row, ranking))
+        table.add_row(*map(Text, table_row(row, ranking, detail)), style=_style(row, ranking))
     if ranking.settings and ranking.baselines:
         table.add_section()
     for row in ranking.baselines:
-        table.add_row(*map(Text, table_row(row, ranking)))
+        table.add_row(*map(Text, table_row(row, ranking, detail)))
     return table
 
 

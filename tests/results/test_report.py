@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from result_builders import config, launch, record, summary
+from rich.console import Console
 
 from results.failures import Failure
 from results.objective import Objective
@@ -160,11 +162,25 @@ def test_the_table_has_one_row_a_setting_and_its_columns_match(folder: StudyFold
     ranking = report_of(folder, study()).ranking
     rows = table_rows(ranking)
     assert {len(row) for row in rows} == {len(table_columns(ranking))}
-    assert [row[0] for row in rows] == ["0,3,7", "2,4,5 (shipped)", "0,3,7", "no speculation"]
+    assert [row[0] for row in rows] == ["0,3,7", "2,4,5 (shipped)", "0,3,7", "baseline"]
     assert [row[-1] for row in rows] == ["best (run this)", "-50%", "failed: oom", "-"]
     assert rows[0][3:7] == ("3.40 ±0.03", "0.74", "180.0 ±1.8", "1.80 ±0.08")
-    table = ranking_table(ranking)
-    assert table.row_count == 4
+    assert ranking_table(ranking).row_count == 4
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_a_terminal_gets_as_much_as_fits_and_nothing_cut(folder: StudyFolder, width: int) -> None:
+    records = [replace(one, cells=(*one.cells, *(replace(c, concurrency=8) for c in one.cells))) for one in study()]
+    ranking = report_of(folder, records).ranking
+    console = Console(width=width, file=io.StringIO(), force_terminal=False)
+    console.print(ranking_table(ranking, width=width))
+    text = console.file.getvalue()
+    lines = [line for line in text.splitlines() if line.strip()]
+    assert len(lines) == 2 + 4
+    assert all(len(line) <= width for line in lines)
+    assert "best (run this)" in text
+    assert "2,4,5 (shipped)" in text
+    assert ("@8" in text) is (width == 140)
 
 
 def test_a_page_escapes_and_needs_nothing_from_outside(folder: StudyFolder) -> None:
@@ -223,5 +239,5 @@ def test_a_latency_objective_has_its_own_column(folder: StudyFolder) -> None:
     for one in study():
         folder.write_trial(one, {}, {})
     report = build_report(folder, Objective(metric="tpot_ms_p50"), study="demo")
-    assert "median time per output token (ms)" in table_columns(report.ranking)
+    assert "TPOT p50 ms" in table_columns(report.ranking)
     assert "Run layout" in report.summary[0]
