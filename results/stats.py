@@ -111,6 +111,23 @@ def ratio_of_sums(numerators: Sequence[float], denominators: Sequence[float], *,
     return bootstrap(_ratio, np.column_stack([numerators, denominators]).astype(np.float64), seed=seed)
 
 
+def ratios_of_sums(
+    numerators: Sequence[float] | Floats | NDArray[np.int64], denominators: NDArray[np.generic], *, seed: int = 0
+) -> tuple[Estimate, ...]:
+    """`ratio_of_sums` for many columns of denominators, shape [prompts, columns], the same prompts drawn for all."""
+    columns = np.column_stack([numerators, denominators]).astype(np.float64)
+    values = columns.sum(axis=0)
+    if len(columns) == 1:
+        return tuple(Estimate(value=v, low=v, high=v, count=1) for v in (values[0] / values[1:]).tolist())
+    sums = _resampled_sums(columns, seed, RESAMPLES)
+    tail = tail_probability(len(columns), 0.95)
+    low, high = np.quantile(sums[:, :1] / sums[:, 1:], [tail, 1 - tail], axis=0)
+    return tuple(
+        Estimate(value=value, low=min(a, value), high=max(b, value), count=len(columns))
+        for value, a, b in zip((values[0] / values[1:]).tolist(), low.tolist(), high.tolist(), strict=True)
+    )
+
+
 Pair = tuple[float, float]
 """(numerator, denominator) of one prompt, such as tokens and verify steps."""
 

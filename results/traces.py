@@ -1,0 +1,188 @@
+"""A trace in a study: a folder with what was traced, every prompt's text, and segments of candidate pools.
+
+    trace.json      what was traced (`TraceFacts`)
+    prompts.jsonl   one line per finished prompt, written after its pools are on the disk
+    NNNN.pools      segments as the plugin writes them, each with NNNN.pools.requests
+
+A prompt without a line, and a segment that no line names, are leftovers of an interrupted run and are not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from results.durable_files import replace_file
+from results.pool_replay import Pools, pools_of_records
+from results.pool_trace_file import Indices, PoolTraceFile
+from results.topk_ties import TieRule
+from search_spaces.config import Taps, layout_label
+from search_spaces.errors import InputError
+
+TRACE_SCHEMA = 1
+FACTS_FILE, PROMPTS_FILE = "trace.json", "prompts.jsonl"
+
+PIECE_ROWS = 4096
+"""Positions held in memory at once: 15 MB for a pool of 456 nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceFacts:
+    """What a trace is of. `ties` is how the traced server breaks ties between equal candidates."""
+
+    layout: Taps
+    tp_size: int
+    eagle_topk: int
+    num_steps: int
+    workload_id: str
+    ties: TieRule
+    schema: int = TRACE_SCHEMA
+
+    @property
+    def folder_name(self) -> str:
+        """A name under which this trace is stored: unique per layout, TP size, topk, steps and workload."""
+        taps = layout_label(self.layout).replace(",", "-")
+        return f"taps{taps}-tp{self.tp_size}-k{self.eagle_topk}-s{self.num_steps}-{self.workload_id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedPrompt:
+    """One prompt's text. `output_ids` go beyond the answer proper, so that its last round is known in full.
+
+    `length` is how many of them a request gets (it stops at the end-of-text token or at its limit).
+    """
+
+    prompt_id: str
+    request_id: str
+    segment: str
+    prompt_tokens: int
+    length: int
+    output_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracePiece:
+    """Pools of some positions of one prompt."""
+
+    prompt: int
+    pools: Pools
+
+
+class Trace:
+    """A trace as it stands on the disk. InputError, naming the file, where something is missing or damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.facts = _read_facts(path / FACTS_FILE)
+        self.prompts = read_prompts(path)
+
+    def pieces(self) -> Iterator[TracePiece]:
+        """All positions, prompt by prompt, in order; every prompt has `length - 1` of them in total."""
+        for number, prompt in enumerate(self.prompts):
+            segment = _segment(self.path / prompt.segment)
+            if (segment.num_steps, segment.eagle_topk) != (self.facts.num_steps, self.facts.eagle_topk):
+                raise InputError(f"{segment.path}: traced at other steps or topk than {self.path / FACTS_FILE} says")
+            rows = self._rows(segment, prompt)
+            words = continuation(prompt.output_ids, prompt.length, self.facts.num_steps)
+            for start in range(0, len(rows), PIECE_ROWS):
+                piece = slice(start, start + PIECE_ROWS)
+                pools = pools_of_records(
+                    segment.records[rows[piece]],
+                    words[piece],
+                    num_steps=self.facts.num_steps,
+                    eagle_topk=self.facts.eagle_topk,
+                )
+                yield TracePiece(prompt=number, pools=pools)
+
+    def _rows(self, segment: PoolTraceFile, prompt: TracedPrompt) -> Indices:
+        rows = segment.rows_of(prompt.request_id)
+        missing = missing_positions(segment, prompt.request_id, prompt.prompt_tokens, prompt.length)
+        if len(missing):
+            raise InputError(f"{segment.path}: prompt {prompt.prompt_id}: no pool at position {missing[0]}")
+        positions = segment.records["position"][rows].astype(np.int64) - prompt.prompt_tokens
+        kept: Indices = rows[(positions >= 0) & (positions < prompt.length - 1)]
+        return kept
+
+
+def missing_positions(segment: PoolTraceFile, request_id: str, prompt_tokens: int, length: int) -> Indices:
+    """Positions (tokens before the root) of an answer of `length` tokens for which a request has no pool."""
+    needed = np.arange(prompt_tokens, prompt_tokens + length - 1)
+    return np.setdiff1d(needed, segment.records["position"][segment.rows_of(request_id)].astype(np.int64))
+
+
+def continuation(output_ids: Sequence[int], length: int, num_steps: int) -> NDArray[np.int32]:
+    """What follows the root at each of the first `length - 1` output tokens, [positions, num_steps], -1 if unknown."""
+    padded = np.full(max(length, len(output_ids)) + num_steps, -1, dtype=np.int32)
+    padded[: len(output_ids)] = output_ids
+    windows: NDArray[np.int32] = np.lib.stride_tricks.sliding_window_view(padded[1:], num_steps)[: length - 1]
+    return windows
+
+
+def write_facts(path: Path, facts: TraceFacts) -> None:
+    """Make the folder for a trace, or check that it is of the same: InputError naming the first difference."""
+    file = path / FACTS_FILE
+    if file.exists():
+        there = _read_facts(file)
+        for field in fields(TraceFacts):
+            before, now = getattr(there, field.name), getattr(facts, field.name)
+            if before != now:
+                raise InputError(f"{file}: {field.name} was {before} and is now {now}")
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    replace_file(file, (json.dumps(asdict(facts), indent=2) + "\n").encode())
+
+
+def append_prompts(path: Path, prompts: Sequence[TracedPrompt]) -> None:
+    """Add finished prompts, durably. Their segments must be complete."""
+    before = read_prompts(path)
+    lines = [json.dumps(asdict(prompt), separators=(",", ":")) for prompt in (*before, *prompts)]
+    replace_file(path / PROMPTS_FILE, "".join(line + "\n" for line in lines).encode())
+
+
+def read_prompts(path: Path) -> tuple[TracedPrompt, ...]:
+    """The finished prompts, in the order in which they were added."""
+    file = path / PROMPTS_FILE
+    try:
+        lines = file.read_text().splitlines()
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from None
+    try:
+        return tuple(_prompt(json.loads(line)) for line in lines)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{file}: damaged: {error}") from None
+
+
+def _prompt(line: dict[str, Any]) -> TracedPrompt:
+    return TracedPrompt(**{**line, "output_ids": tuple(line["output_ids"])})
+
+
+def _read_facts(file: Path) -> TraceFacts:
+    try:
+        content = json.loads(file.read_bytes())
+        facts = TraceFacts(**{**content, "layout": tuple(content["layout"])})
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{file}: damaged: {error}") from None
+    if facts.schema != TRACE_SCHEMA:
+        raise InputError(f"{file}: schema {facts.schema} is unknown; legal: {TRACE_SCHEMA}")
+    return facts
+
+
+@lru_cache(maxsize=4)
+def _segment(path: Path) -> PoolTraceFile:
+    return PoolTraceFile(path)
+
+
+def find_traces(folder: Path) -> tuple[Trace, ...]:
+    """All traces in a folder, by name; none when there is no such folder."""
+    return tuple(Trace(file.parent) for file in sorted(folder.glob(f"*/{FACTS_FILE}")))
