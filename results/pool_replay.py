@@ -45,7 +45,7 @@ class Pools:
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """`lengths[i, p]`: accepted drafts of setting i at position p. `tied[i]`: positions where a tie had to be broken."""
+    """`lengths[i, p]`: accepted drafts of setting i at position p. `tied[i]`: positions where a tie decided."""
 
     lengths: Lengths
     tied: Ints
@@ -83,7 +83,7 @@ def _check_covered(setting: Triple, pools: Pools) -> None:
 
 
 def _target_path(pools: Pools) -> tuple[Ints, Ints]:
-    """(path, depth): the pool index of the target's path at each depth, shape [num_steps, positions], and its length."""
+    """(path, depth): pool index of the target's path at each depth, shape [num_steps, positions], and its length."""
     positions, topk = len(pools.tokens), pools.eagle_topk
     path = np.zeros((pools.num_steps, positions), dtype=np.int64)
     depth = np.zeros(positions, dtype=np.int64)

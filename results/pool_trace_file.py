@@ -76,7 +76,8 @@ class PoolTraceFile:
         rows: Indices = self._order[low:high]
         positions = self.records["position"][rows]
         latest = np.append(positions[1:] != positions[:-1], True) if len(rows) else np.empty(0, dtype=bool)
-        return rows[latest]
+        kept: Indices = rows[latest]
+        return kept
 
 
 def _read_header(path: Path) -> tuple[Mapping[str, Any], int]:

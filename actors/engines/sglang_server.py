@@ -84,6 +84,10 @@ class SglangServer:
     def log_tail(self, max_bytes: int = 65536) -> str:
         return "" if self._log is None else tail(read_log(self._log, max_bytes * 2), max_bytes)
 
+    def stop(self) -> None:
+        """End the running server, if there is one; the next `apply` launches anew."""
+        self._stop()
+
     def close(self) -> None:
         self._closed = True
         self._stop()

@@ -16,6 +16,7 @@ from actors.engines.live_control import (
 from actors.engines.plugin_folder import write_plugin_folder
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
+from actors.sglang_plugin.orders import TraceOrder
 from results.failures import Failure
 from results.observations import LaunchObservation
 from search_spaces.config import EngineConfig, Taps, Triple
@@ -48,17 +49,35 @@ class SwitchingServer:
         self._config: EngineConfig | None = None
         self._launch: LaunchObservation | None = None
         self._failed_switches = 0
+        self._tracing = False
 
     def apply(self, config: EngineConfig) -> LaunchObservation | Failure:
         if self._config is None or self._launch is None or self._server.failure_now() is not None:
             return self._relaunch(config, reason=None)
-        if config == self._config:
+        if config == self._config and not self._tracing:
             return self._launch
         refusal = self._refusal(self._config, config)
         if refusal is not None:
             return self._relaunch(config, reason=None)
         switched = self._switch(config)
         return self._relaunch(config, reason=switched) if isinstance(switched, NotSwitched) else switched
+
+    def trace(self, config: EngineConfig, order: TraceOrder) -> LaunchObservation | Failure:
+        """Bring the server into `config` and have rank 0 log every draft's candidate pool, from now to the next order.
+
+        Until the next `apply` every draft misses: nothing measured meanwhile is a measurement. Without CUDA graphs,
+        which would pass by the hook. The caller flushes the server to have the file complete on the disk.
+        """
+        running = self._config
+        if running is None or self._server.failure_now() is not None or self._refusal(running, config) is not None:
+            launched = self._relaunch(config, reason=None)
+            if isinstance(launched, Failure):
+                return launched
+        switched = self._switch(config, trace=order)
+        if isinstance(switched, NotSwitched):
+            self._config = self._launch = None
+            return Failure(phase="launch", kind="mismatch", message=f"cannot trace: {switched.reason}")
+        return switched
 
     @property
     def base_url(self) -> str:
@@ -82,6 +101,8 @@ class SwitchingServer:
     def _relaunch(self, config: EngineConfig, reason: NotSwitched | None) -> LaunchObservation | Failure:
         """Launch `config`, by way of a larger one where that leaves room to switch later."""
         self._config = self._launch = None
+        self._tracing = False
+        self._server.stop()  # else the engine would keep a server that it launched like this, whatever it runs by now
         trusted = self._failed_switches < self.MAX_FAILED_SWITCHES
         first = with_room(config, self._pools) if trusted else config
         self._control.forget()
@@ -96,7 +117,7 @@ class SwitchingServer:
         switched = self._switch(config)
         return self._relaunch(config, reason=switched) if isinstance(switched, NotSwitched) else switched
 
-    def _switch(self, config: EngineConfig) -> LaunchObservation | NotSwitched:
+    def _switch(self, config: EngineConfig, trace: TraceOrder | None = None) -> LaunchObservation | NotSwitched:
         assert self._launch is not None
         assert config.layout is not None
         assert config.triple is not None
@@ -108,13 +129,14 @@ class SwitchingServer:
             config,
             ids,
             ranks=config.tp_size,
-            graph_batch_sizes=self._graph_batch_sizes,
+            graph_batch_sizes=self._graph_batch_sizes if trace is None else (),
             timeout_s=self._switch_timeout_s,
             is_alive=lambda: self._server.failure_now() is None,
+            trace=trace,
         )
         if isinstance(switched, NotSwitched):
             return self._note(switched)
-        self._failed_switches = 0
+        self._failed_switches, self._tracing = 0, trace is not None
         self._config, self._launch = config, self._after_switch(config.triple, switched)
         return self._launch
 

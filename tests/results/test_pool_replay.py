@@ -102,7 +102,7 @@ def test_ties_fall_to_the_lowest_index_on_cuda() -> None:
 def test_settings_that_are_not_covered(bad: tuple[int, int, int]) -> None:
     pools = one_position([0.6, 0.35, 0.4, 0.2, 0.19, 0.16], [11, 14])
     setting = Triple(num_steps=bad[0], eagle_topk=bad[1], num_draft_tokens=bad[2])
-    with pytest.raises(ValueError, match="not covered|cannot run|not a setting"):
+    with pytest.raises(ValueError, match=r"not covered|not a setting"):
         accepted_lengths(pools, [setting])
 
 

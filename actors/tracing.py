@@ -1,0 +1,272 @@
+"""Drives a trace on a running server: every prompt's text and candidate pools, into a trace folder, prompt by prompt.
+
+Prompts go out in batches, each into a segment file of its own. A batch is flushed to the disk and checked before its
+prompts are noted as done, so a trace that was interrupted goes on after the last finished batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiohttp
+
+from actors.load.server_state import flush_when_idle
+from actors.load.workload import Prompt, Workload
+from actors.sglang_plugin.orders import TraceOrder
+from results.failures import Failure
+from results.observations import LaunchObservation
+from results.pool_trace_file import PoolTraceFile
+from results.topk_ties import TieRule
+from results.traces import TracedPrompt, TraceFacts, append_prompts, missing_positions, read_prompts, write_facts
+from search_spaces.config import EngineConfig, Triple
+from search_spaces.errors import InputError
+from search_spaces.model_facts import TargetFacts
+
+LOG = logging.getLogger(__name__)
+
+FLUSH_TIMEOUT_S = 60.0
+MAX_PASSES = 3
+"""How often a prompt is traced before it is given up. The second pass knows the text, so its poison cannot hit."""
+
+
+class TracingEngine(Protocol):
+    """What a trace needs of an engine; `SwitchingServer` has it."""
+
+    @property
+    def base_url(self) -> str: ...
+
+    def trace(self, config: EngineConfig, order: TraceOrder) -> LaunchObservation | Failure: ...
+
+    def failure_now(self) -> Failure | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceRequest:
+    """What to trace: `config`'s layout, TP size, steps and topk on `workload`'s prompts, at most `max_bytes` of pools.
+
+    `end_ids` are the tokens that end an answer. `expected` holds output ids by prompt id from the baseline, as far as
+    they are known. `ties` says how the server breaks ties between equal candidates.
+    """
+
+    config: EngineConfig
+    workload: Workload = field(repr=False)
+    concurrency: int
+    ties: TieRule
+    vocabulary: int
+    end_ids: frozenset[int] = frozenset()
+    expected: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)
+    prompts_per_segment: int = 64
+    max_bytes: int = 4 * 2**30
+
+    def __post_init__(self) -> None:
+        if self.config.triple is None or self.config.layout is None:
+            raise ValueError("a server without speculation has nothing to trace")
+        if self.workload.temperature != 0:
+            raise InputError(f"workload.temperature: a trace needs 0, not {self.workload.temperature}")
+        if min(self.concurrency, self.prompts_per_segment, self.max_bytes) < 1:
+            raise ValueError("concurrency, prompts_per_segment and max_bytes must be at least 1")
+
+    @property
+    def facts(self) -> TraceFacts:
+        layout, triple = self.config.layout, self.config.triple
+        assert layout is not None
+        assert triple is not None
+        return TraceFacts(
+            layout=layout,
+            tp_size=self.config.tp_size,
+            eagle_topk=triple.eagle_topk,
+            num_steps=triple.num_steps,
+            workload_id=self.workload.workload_id,
+            ties=self.ties,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceOutcome:
+    """A finished trace. `problems` are one line each; a prompt that could not be traced is only there."""
+
+    folder: Path
+    prompts: int
+    problems: tuple[str, ...]
+
+
+def tracing_config(config: EngineConfig, *, num_steps: int, eagle_topk: int) -> EngineConfig:
+    """`config` at the steps and topk to be traced, with the smallest tree: its size does not change the pools."""
+    triple = Triple(num_steps=num_steps, eagle_topk=eagle_topk, num_draft_tokens=num_steps + 1)
+    return EngineConfig(layout=config.layout, triple=triple, tp_size=config.tp_size, flags=config.flags)
+
+
+def end_ids_of(target: TargetFacts) -> frozenset[int]:
+    """The tokens at which SGLang ends an answer: those of `config.json` and of `generation_config.json`.
+
+    As `_get_hf_eos_token_id` collects them (srt/configs/model_config.py).
+    """
+    try:
+        generation = json.loads((target.path / "generation_config.json").read_bytes())
+    except (OSError, ValueError):
+        generation = {}
+    found: set[int] = set()
+    for source in (target.config, target.text_config, generation):
+        ids = source.get("eos_token_id")
+        found |= set(ids) if isinstance(ids, list) else {ids} if isinstance(ids, int) else set()
+    return frozenset(found)
+
+
+def trace_workload(engine: TracingEngine, request: TraceRequest, traces: Path) -> TraceOutcome | Failure:
+    """Trace what is not traced yet, into a folder of `traces` named after what it is.
+
+    Blocks. After a Failure what was finished stays, and another call goes on there. The engine is left tracing: the
+    next `apply` ends it. InputError when the folder holds a trace of something else.
+    """
+    folder = traces / request.facts.folder_name
+    write_facts(folder, request.facts)
+    done = {prompt.prompt_id for prompt in read_prompts(folder)}
+    left = [prompt for prompt in request.workload.prompts if prompt.prompt_id not in done]
+    run = _Run(engine, request, folder)
+    for start in range(0, len(left), request.prompts_per_segment):
+        failure = run.trace_batch(left[start : start + request.prompts_per_segment])
+        if failure is not None:
+            return failure
+    return TraceOutcome(folder=folder, prompts=len(read_prompts(folder)), problems=tuple(run.problems))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    prompt: Prompt
+    request_id: str
+    prompt_tokens: int
+    output_ids: tuple[int, ...]
+    length: int
+
+
+class _Run:
+    """One call of `trace_workload`."""
+
+    def __init__(self, engine: TracingEngine, request: TraceRequest, folder: Path) -> None:
+        self._engine, self._request, self._folder = engine, request, folder
+        self.problems: list[str] = []
+        numbers = [int(found[1]) for file in folder.iterdir() if (found := re.fullmatch(r"(\d+)\.pools", file.name))]
+        self._segments = max(numbers, default=0)
+        self._texts: dict[str, tuple[int, ...]] = {key: tuple(ids) for key, ids in request.expected.items()}
+
+    def trace_batch(self, prompts: Sequence[Prompt]) -> Failure | None:
+        """Trace the prompts, those with gaps again with a poison that their text does not hold."""
+        for _ in range(MAX_PASSES):
+            gaps = self._pass(prompts)
+            if isinstance(gaps, Failure):
+                return gaps
+            if not gaps:
+                return None
+            prompts = gaps
+        self.problems += [f"prompt {p.prompt_id}: positions missing after {MAX_PASSES} passes" for p in prompts]
+        return None
+
+    def _pass(self, prompts: Sequence[Prompt]) -> list[Prompt] | Failure:
+        """Note every prompt that came out whole; returns the others."""
+        self._segments += 1
+        file = self._folder / f"{self._segments:04d}.pools"
+        left = self._request.max_bytes - sum(old.stat().st_size for old in self._folder.glob("*.pools"))
+        if left <= 0:
+            return _failure(f"the trace has reached its limit of {self._request.max_bytes} bytes")
+        order = TraceOrder(file=str(file), poison_id=self._poison(prompts), max_bytes=left)
+        started = self._engine.trace(self._request.config, order)
+        if isinstance(started, Failure):
+            return started
+        answers = asyncio.run(self._ask(prompts))
+        if isinstance(answers, str):
+            return self._engine.failure_now() or _failure(answers)
+        segment = PoolTraceFile(file)
+        whole = [a for a in answers if not len(missing_positions(segment, a.request_id, a.prompt_tokens, a.length))]
+        for answer in answers:
+            self._check(answer)
+            self._texts[answer.prompt.prompt_id] = answer.output_ids
+        append_prompts(self._folder, [_traced(answer, file.name) for answer in whole])
+        if segment.truncated and len(whole) < len(answers):
+            return _failure(f"the trace has reached its limit of {self._request.max_bytes} bytes")
+        kept = {answer.prompt.prompt_id for answer in whole}
+        return [prompt for prompt in prompts if prompt.prompt_id not in kept]
+
+    def _poison(self, prompts: Sequence[Prompt]) -> int:
+        """A token that none of the texts holds, as far as they are known; the highest such id, often a rare one."""
+        said = {token for prompt in prompts for token in self._texts.get(prompt.prompt_id, ())}
+        free = (token for token in range(self._request.vocabulary - 1, -1, -1) if token not in said)
+        return next(free, 0)
+
+    async def _ask(self, prompts: Sequence[Prompt]) -> list[_Answer] | str:
+        """All answers, with the server flushed and so the segment on the disk; or what went wrong, in one line."""
+        gate = asyncio.Semaphore(self._request.concurrency)
+        timeout = aiohttp.ClientTimeout(total=self._request.workload.request_timeout_s)
+        async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
+            try:
+                answers = await asyncio.gather(*(self._ask_one(session, gate, prompt) for prompt in prompts))
+            except (TimeoutError, aiohttp.ClientError, OSError, ValueError, KeyError) as problem:
+                return " ".join(f"a traced request failed: {problem or type(problem).__name__}".split())
+            trouble = await flush_when_idle(session, self._engine.base_url, timeout_s=FLUSH_TIMEOUT_S)
+        return f"the traced server did not flush: {trouble}" if trouble else answers
+
+    async def _ask_one(self, session: aiohttp.ClientSession, gate: asyncio.Semaphore, prompt: Prompt) -> _Answer:
+        """Some tokens more than the answer has: the last round's drafts are judged by what would have followed."""
+        workload, triple = self._request.workload, self._request.config.triple
+        assert triple is not None
+        request_id = f"{prompt.prompt_id}-{self._segments}"
+        body = {
+            "text": prompt.text,
+            "rid": request_id,
+            "sampling_params": {
+                "temperature": 0,
+                "max_new_tokens": workload.max_new_tokens + triple.num_steps,
+                "ignore_eos": True,
+            },
+        }
+        async with gate, session.post(self._engine.base_url + workload.endpoint, json=body) as response:
+            content: dict[str, Any] = await response.json(content_type=None)
+            if response.status != 200:
+                raise ValueError(f"HTTP {response.status}: {json.dumps(content)[:200]}")
+        ids = tuple(content["output_ids"])
+        return _Answer(
+            prompt=prompt,
+            request_id=request_id,
+            prompt_tokens=int(content["meta_info"]["prompt_tokens"]),
+            output_ids=ids,
+            length=self._length(ids),
+        )
+
+    def _length(self, ids: Sequence[int]) -> int:
+        """How many of the tokens a request of the workload would get."""
+        workload = self._request.workload
+        most = min(len(ids), workload.max_new_tokens)
+        if workload.ignore_eos:
+            return most
+        return next((i + 1 for i, token in enumerate(ids[:most]) if token in self._request.end_ids), most)
+
+    def _check(self, answer: _Answer) -> None:
+        """Compare with the baseline's text and with an earlier pass."""
+        known = self._texts.get(answer.prompt.prompt_id)
+        if known is None:
+            return
+        shared = min(len(known), len(answer.output_ids))
+        differs = [i for i in range(shared) if known[i] != answer.output_ids[i]]
+        if differs:
+            self.problems.append(f"prompt {answer.prompt.prompt_id}: another text from token {differs[0]} on")
+
+
+def _traced(answer: _Answer, segment: str) -> TracedPrompt:
+    return TracedPrompt(
+        prompt_id=answer.prompt.prompt_id,
+        request_id=answer.request_id,
+        segment=segment,
+        prompt_tokens=answer.prompt_tokens,
+        length=answer.length,
+        output_ids=answer.output_ids,
+    )
+
+
+def _failure(message: str) -> Failure:
+    return Failure(phase="measure", kind="client", message=message)
