@@ -19,6 +19,7 @@ from results.trust import (
     cached_share,
     counted_accept_length,
     judge_cache,
+    judge_client,
     judge_counted,
     judge_counters,
     judge_failures,
@@ -195,6 +196,7 @@ def summarise_cell(
         mean_in_flight=mean_in_flight(rows, duration_s) if duration_s > 0 else None,
         context_strata=acceptance.strata,
         request_rate=observation.request_rate,
+        stopped=observation.stopped,
         counted_accept_length=counted_accept_length(observation) if triple is not None else None,
     )
 
@@ -207,6 +209,7 @@ def _objections(
     if any(row.error is None for row in observation.rows):
         judge_cache(observation, objections)
         judge_load(observation, objections)
+        judge_client(observation, objections)
     judge_text(text, objections)
     judge_counters(acceptance.rejected, acceptance.counted, objections)
     ours = acceptance.accept_length.value if acceptance.accept_length else None

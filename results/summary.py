@@ -49,7 +49,7 @@ class CellSummary:
     counters contradict each other; they are left out of acceptance. `degenerate_share` is the share of output tokens in
     looping or repetitive outputs. `mean_in_flight` is the time-averaged number of requests being served. `request_rate`
     (per second) marks an open loop, whose `concurrency` is 0. `counted_accept_length` comes from the server's counters
-    over the cell, a cross-check only.
+    over the cell, a cross-check only. `stopped` says why the cell ended before its last prompt.
     """
 
     concurrency: int
@@ -83,6 +83,7 @@ class CellSummary:
     context_strata: tuple[ContextStratum, ...] = ()
     request_rate: float | None = None
     counted_accept_length: float | None = None
+    stopped: str | None = None
 
     @property
     def load_label(self) -> str:

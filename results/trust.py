@@ -19,6 +19,8 @@ MAX_DEGENERATE_SHARE = 0.2
 SERVER_AVERAGE_TOLERANCE = 0.05
 COUNTERS_TOLERANCE = 0.01
 COLD_START_FACTOR = 10
+MIN_CLIENT_LAG_S = 0.1
+MAX_CLIENT_LAG_SHARE = 0.1
 
 
 @dataclass(kw_only=True)
@@ -139,6 +141,15 @@ def judge_load(cell: CellObservation, objections: Objections) -> None:
         objections.warnings.append(
             f"cold start: even the fastest of the first {len(first)} requests took {min(first) / median(rest):.0f} "
             "times as long to its first token as later ones, so the server was not warmed up"
+        )
+
+
+def judge_client(cell: CellObservation, objections: Objections) -> None:
+    """A client that wakes up late sees every token late."""
+    latencies = [row.finished_s - row.sent_s for row in cell.rows if row.error is None]
+    if latencies and cell.client_lag_s > max(MIN_CLIENT_LAG_S, MAX_CLIENT_LAG_SHARE * median(latencies)):
+        objections.warnings.append(
+            f"the client was up to {cell.client_lag_s:.2f} s late on a busy machine: latencies read too high"
         )
 
 

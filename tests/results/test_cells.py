@@ -293,3 +293,13 @@ def test_an_open_loop_is_summarised_by_its_rate() -> None:
     assert estimate.low < estimate.value < estimate.high
     assert "open loop" in dict(summary.missing)["steady_throughput"]
     assert summary.warnings == ()
+
+
+def test_a_late_client_is_said_and_why_a_cell_stopped_is_kept() -> None:
+    rows = closed_loop([1.0] * 8, 2)
+    late = summarise_cell(cell(rows, concurrency=2, client_lag_s=0.4, stopped="narrow enough"), None)
+    prompt = summarise_cell(cell(rows, concurrency=2, client_lag_s=0.02), None)
+    assert "the client was up to 0.40 s late" in late.warnings[0]
+    assert late.stopped == "narrow enough"
+    assert prompt.warnings == ()
+    assert prompt.stopped is None

@@ -1,0 +1,72 @@
+"""When a closed-loop cell has seen enough: its intervals are narrow, or it is clearly worse than the best so far.
+
+Meant to be asked now and then while the cell runs (every few finished requests); pure. What is stopped early has seen
+fewer prompts, the first ones of the workload's order, so comparisons stay paired on the prompts that both saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from results.cells import acceptance_pairs, throughput_pairs
+from results.observations import RequestRow
+from results.stats import Pair, bootstrap
+from results.summary import Estimate
+from search_spaces.config import Triple
+
+_DOMINATED_LEVEL = 0.998
+"""A cell is looked at many times; a rare level keeps the chance of a wrong dismissal small over all looks."""
+
+_RESAMPLES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopRule:
+    """`half_width` is relative, of the 95 % intervals of throughput and accept length.
+
+    `rival` is the throughput of the best setting so far, `noise` the relative difference that launches show anyway.
+    """
+
+    half_width: float = 0.02
+    min_prompts: int = 16
+    rival: Estimate | None = None
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.half_width < 1 or self.min_prompts < 2:
+            raise ValueError(f"half_width {self.half_width} must be within (0, 1), min_prompts {self.min_prompts} >= 2")
+
+
+def stop_reason(rows: Sequence[RequestRow], concurrency: int, triple: Triple | None, rule: StopRule) -> str | None:
+    """Why the cell may stop now, in a sentence; None to go on.
+
+    `rows` are the requests finished so far. It never stops before `min_prompts` prompts and two rounds of the slots.
+    """
+    speed = throughput_pairs(rows)
+    if len(speed) < max(rule.min_prompts, 2 * concurrency) or sum(latency for _, latency in speed.values()) <= 0:
+        return None
+    if rule.rival is not None:
+        ours = _ratio(speed, level=_DOMINATED_LEVEL)
+        most = ours.high * concurrency * (1 + rule.noise)
+        if most < rule.rival.low:
+            return (
+                f"dominated after {len(speed)} prompts: at most {most:.1f} tokens/s, the best setting so far at least "
+                f"{rule.rival.low:.1f}"
+            )
+    widths = [_ratio(speed).relative_half_width]
+    if triple is not None:
+        accepted = acceptance_pairs(rows, triple)
+        if len(accepted) < rule.min_prompts:
+            return None
+        widths.append(_ratio(accepted).relative_half_width)
+    if max(widths) > rule.half_width:
+        return None
+    return f"narrow enough after {len(speed)} prompts: half-width {max(widths):.1%}, {rule.half_width:.1%} was asked"
+
+
+def _ratio(pairs: dict[str, Pair], level: float = 0.95) -> Estimate:
+    columns = np.asarray(list(pairs.values()), dtype=np.float64)
+    return bootstrap(lambda sums: sums[:, 0] / sums[:, 1], columns, resamples=_RESAMPLES, level=level)
