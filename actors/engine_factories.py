@@ -11,23 +11,33 @@ from pathlib import Path
 from actors.engines.engine import Engine
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
+from actors.engines.switching_server import SwitchingServer
 from actors.gpu_group import DeviceGrant
+from search_spaces.config import Triple
 
 
 @dataclass(frozen=True, kw_only=True)
 class SglangFactory:
-    """Makes SGLang servers from one specification; `slot`, `device_ids` and `work_dir` are filled in from the group."""
+    """Makes SGLang servers from one specification; `slot`, `device_ids` and `work_dir` are filled in from the group.
+
+    With `pools`, servers make room for that triple and are switched between layouts and triples, with CUDA graphs for
+    `graph_batch_sizes`.
+    """
 
     server: ServerSpec
+    pools: Triple | None = None
+    graph_batch_sizes: tuple[int, ...] | None = None
 
-    def __call__(self, grant: DeviceGrant) -> Engine:
+    def __call__(self, grant: DeviceGrant, *, fresh: bool = False) -> Engine:
         spec = replace(
             self.server,
             slot=grant.slot,
             device_ids=grant.device_ids,
             work_dir=self._work_dir(grant.slot),
         )
-        return SglangServer(spec)
+        if self.pools is None or fresh:
+            return SglangServer(spec)
+        return SwitchingServer(spec, pools=self.pools, graph_batch_sizes=self.graph_batch_sizes)
 
     def clear(self, grant: DeviceGrant) -> None:
         """Remove the working files of a group that has stopped; logs are in the records."""

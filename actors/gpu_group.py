@@ -33,8 +33,11 @@ class DeviceGrant:
 class EngineFactory(Protocol):
     """Builds engines inside the actor. Picklable: it travels there."""
 
-    def __call__(self, grant: DeviceGrant) -> Engine:
-        """A new engine; what a dead predecessor of the same slot left behind is ended first."""
+    def __call__(self, grant: DeviceGrant, *, fresh: bool = False) -> Engine:
+        """A new engine; what a dead predecessor of the same slot left behind is ended first.
+
+        With `fresh` it launches a server for every configuration and never switches one.
+        """
         ...
 
     def clear(self, grant: DeviceGrant) -> None:
@@ -66,13 +69,14 @@ class GpuGroup:
 
     def run(self, job: TrialJob) -> TrialOutcome:
         """One trial; never raises for what a server does."""
-        engine = self._ready_engine()
+        if job.fresh:
+            self._drop_engine()
+        engine = self._ready_engine(fresh=job.fresh)
         if isinstance(engine, Failure):
             return failed_outcome(job, engine)
         outcome = run_trial(engine, job, HttpLoad())
-        if outcome.failure is not None:
-            with self._lock:
-                self._engine = None
+        if job.fresh or outcome.failure is not None:
+            self._drop_engine()
         return outcome
 
     def stop(self) -> None:
@@ -84,14 +88,20 @@ class GpuGroup:
             engine.close()
         self._factory.clear(self._grant)
 
-    def _ready_engine(self) -> Engine | Failure:
+    def _drop_engine(self) -> None:
+        with self._lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def _ready_engine(self, *, fresh: bool) -> Engine | Failure:
         if self._problem:
             return Failure(phase="placement", kind="placement", message=self._problem)
         with self._lock:
             if self._stopped:
                 return Failure(phase="launch", kind="interrupted", message="the group was stopped")
             if self._engine is None:
-                self._engine = self._factory(self._grant)
+                self._engine = self._factory(self._grant, fresh=fresh)
             return self._engine
 
 

@@ -12,11 +12,15 @@ from search_spaces.config import EngineConfig
 
 @dataclass(frozen=True, kw_only=True)
 class TrialJob:
-    """One trial to run: bring the engine into `config`, warm up, then measure every concurrency of the workload."""
+    """One trial to run: bring the engine into `config`, warm up, then measure every concurrency of the workload.
+
+    `fresh` asks for a launch of its own, with room for nothing else, whatever runs already.
+    """
 
     trial_id: str
     config: EngineConfig
     workload: Workload
+    fresh: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

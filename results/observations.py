@@ -82,7 +82,8 @@ class LaunchObservation:
     the numbers were measured; `stand_in_kernels` is True when CUDA kernels were replaced by the CPU stand-in.
     `findings` are one line each: what the server changed by itself, and what makes its numbers less than they seem.
     `switch_s` is set when a running server changed to this configuration without a launch, and says how long it took;
-    `pools` is then the largest triple that the server's memory pools were made for.
+    `pools` is then the largest triple that the server's memory pools were made for. `weights_loaded` is False when the
+    server ran already, so that this trial cost no launch.
     `files` are (path, content) of small files that the command reads and that were made for it, such as the draft's
     config for a layout; `environment` are the variables, beside the user's own, that the command needs.
     """
@@ -99,5 +100,6 @@ class LaunchObservation:
     findings: tuple[str, ...] = ()
     switch_s: float | None = None
     pools: Triple | None = None
+    weights_loaded: bool = True
     files: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     environment: tuple[tuple[str, str], ...] = ()

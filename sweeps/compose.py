@@ -20,6 +20,7 @@ from actors.placement import Device
 from actors.ray_cluster import ClusterAddress, RayCluster, connect
 from results.objective import Objective
 from results.store import StudyFolder
+from search_spaces.config import Triple
 from search_spaces.errors import EnvironmentProblem
 from search_spaces.sglang_rules import RuleBook
 from sweeps.baselines import first_settings, fixed_trials
@@ -86,6 +87,7 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
             sampler=spec.search.sampler,
             seed=spec.search.seed,
             identity=_identity(spec, workload.workload_id),
+            stays_on_tp=spec.engine.switching != "off",
         )
         view = _view(spec, place, folder)
         with _lease(study, owner) as lease, _groups(spec, plan, place) as pool:
@@ -102,7 +104,12 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
                     plan=LoopPlan(
                         workload=workload,
                         objective=objective,
-                        fixed=fixed_trials(plan, legal),
+                        fixed=fixed_trials(
+                            plan,
+                            legal,
+                            repeats=spec.budget.baselines,
+                            expected_trials=min(spec.budget.trials or legal.size, legal.size * spec.budget.repeats),
+                        ),
                         budget=Budget(
                             trials=spec.budget.trials,
                             launches=spec.budget.launches,
@@ -110,6 +117,7 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
                         ),
                         repeats=spec.budget.repeats,
                         retries=spec.budget.retries,
+                        confirmations=spec.budget.confirmations,
                     ),
                     observer=Observers([*view, observer]),
                     stop=stop,
@@ -162,7 +170,11 @@ def _groups(spec: SweepSpec, plan: SweepPlan, place: StudyPlace) -> Iterator[Gro
         device = _device(spec, cluster)
         pool = GroupPool(
             cluster,
-            SglangFactory(server=_server_spec(spec, plan, place, device)),
+            SglangFactory(
+                server=_server_spec(spec, plan, place, device),
+                pools=_pools(spec, plan, device),
+                graph_batch_sizes=spec.workload.concurrency if device == "cuda" else None,
+            ),
             device,
             max_parallel=spec.cluster.max_parallel,
             max_devices=spec.cluster.gpus,
@@ -192,6 +204,18 @@ def _device(spec: SweepSpec, cluster: RayCluster) -> Device:
     if spec.engine.device == "cuda" and not has_gpus:
         raise EnvironmentProblem("engine.device: cuda was asked for but the cluster has no GPU; legal here: cpu, auto")
     return "cuda" if has_gpus and spec.engine.device != "cpu" else "cpu"
+
+
+def _pools(spec: SweepSpec, plan: SweepPlan, device: Device) -> Triple | None:
+    """The largest triple of the plan, for servers that are switched; None when every trial is a launch."""
+    if spec.engine.switching == "off" or (spec.engine.switching == "auto" and device == "cuda"):
+        return None
+    triples = [group.effective.triple for group in plan.servers.groups if group.effective.triple is not None]
+    return Triple(
+        num_steps=max(triple.num_steps for triple in triples),
+        eagle_topk=max(triple.eagle_topk for triple in triples),
+        num_draft_tokens=max(triple.num_draft_tokens for triple in triples),
+    )
 
 
 def _server_spec(spec: SweepSpec, plan: SweepPlan, place: StudyPlace, device: Device) -> ServerSpec:

@@ -35,11 +35,13 @@ class Ledger:
         self._given_up: set[str] = set()
         self._results: dict[str, TrialRecord] = {}
         self._out_of_memory: list[EngineConfig] = []
+        self.last_tp_size: int | None = None
         for record in records:
             self.add(record)
 
     def start(self, config: EngineConfig) -> None:
         """A launch of `config` begins."""
+        self.last_tp_size = config.tp_size
         self._running[_identity(config)] += 1
 
     def end(self, config: EngineConfig) -> None:

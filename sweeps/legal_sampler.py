@@ -25,7 +25,11 @@ PROPOSALS = 6
 
 
 class LegalSampler(BaseSampler):
-    """Wraps `inner`. One study, one process: `ledger` must know every launch, running ones included."""
+    """Wraps `inner`. One study, one process: `ledger` must know every launch, running ones included.
+
+    With `stays_on_tp`, a proposal at the TP size that ran last is taken before one at another size, because servers of
+    one size can be switched and another size costs a launch.
+    """
 
     def __init__(
         self,
@@ -34,11 +38,14 @@ class LegalSampler(BaseSampler):
         legal: LegalSpace,
         ledger: Ledger,
         seed: int,
+        *,
+        stays_on_tp: bool = False,
     ) -> None:
         self._inner = inner
         self._distributions = dict(distributions)
         self._legal = legal
         self._ledger = ledger
+        self._stays_on_tp = stays_on_tp
         self._draw = random.Random(seed)  # noqa: S311 - ties, no secrets
 
     def reseed_rng(self) -> None:
@@ -55,6 +62,7 @@ class LegalSampler(BaseSampler):
         if not search_space:
             return {}
         seen_before: Candidate | None = None
+        elsewhere: dict[str, Any] | None = None
         last: dict[str, Any] = {}
         # GP takes seconds to find its one best point and finds the same again
         for _ in range(1 if isinstance(self._inner, GPSampler) else PROPOSALS):
@@ -62,10 +70,14 @@ class LegalSampler(BaseSampler):
             candidate = self._legal.candidate(setting_of(proposal))
             if isinstance(candidate, Candidate):
                 if self._ledger.is_unseen(candidate.config):
-                    return proposal
+                    if not self._stays_on_tp or self._ledger.last_tp_size in (None, candidate.config.tp_size):
+                        return proposal
+                    elsewhere = elsewhere or proposal
                 if seen_before is None and self._ledger.is_open(candidate.config):
                     seen_before = candidate
             last = proposal
+        if elsewhere is not None:
+            return elsewhere
         if seen_before is not None:
             return dict(params_of(seen_before.setting))
         wanted = setting_of(last)

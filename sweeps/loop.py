@@ -20,6 +20,7 @@ from results.records import TrialRecord
 from search_spaces.config import EngineConfig
 from search_spaces.errors import EnvironmentProblem
 from search_spaces.rulings import Illegal
+from sweeps.baselines import confirming_trials
 from sweeps.budget import Budget, Limit, Spent, launch_limit, search_limit, trials_left
 from sweeps.interrupts import StopRequest
 from sweeps.ledger import FATAL, Ledger
@@ -74,6 +75,7 @@ class LoopPlan:
     budget: Budget
     repeats: int
     retries: int
+    confirmations: int = 0
 
 
 class SweepLoop:
@@ -98,7 +100,7 @@ class SweepLoop:
         self._observer, self._stop, self._heartbeat, self._clock = observer, stop, heartbeat, clock
         records = store.records()
         self._fixed = open_tasks(plan.fixed, records)
-        self._launches = len(records)
+        self._launches = sum(_cost_a_launch(record) for record in records)
         self._durations_s = [record.finished_at_unix_s - record.started_at_unix_s for record in records if record.ok]
         self._done, self._failed = _tally(records)
         self._told = sum(_is_told(trial) for trial in study.trials())
@@ -119,7 +121,7 @@ class SweepLoop:
         try:
             while not self._stop.requested:
                 self._fill()
-                if not self._running:
+                if not self._running and not self._confirm():
                     return self._end()
                 for outcome in self._pool.wait(WAIT_S):
                     self._finish(outcome)
@@ -139,6 +141,18 @@ class SweepLoop:
             self._ledger.start(task.config)
             self._observer.started(task)
             self._report()
+
+    def _confirm(self) -> bool:
+        """Once the search is over: queue a fresh launch of its winner. False when none is left to do."""
+        if launch_limit(self._plan.budget, self._spent()) is not None or not self._nothing_to_ask():
+            return False
+        records = self._store.records()
+        wanted = open_tasks(confirming_trials(records, self._plan.objective, self._plan.confirmations), records)
+        if not wanted:
+            return False
+        self._ready.extend(task for _, task in wanted[:1])
+        self._fill()
+        return bool(self._running)
 
     def _next(self) -> Task | None:
         """The next task to launch: what waits already, then fixed trials that are due, then the search's choice."""
@@ -184,6 +198,7 @@ class SweepLoop:
         task = self._running.pop(outcome.trial_id)
         record = record_of(self._study.name, task, outcome)
         write_record(self._store, record, outcome)
+        self._launches -= not _cost_a_launch(record)
         self._ledger.end(task.config)
         self._ledger.add(record)
         fatal = record.failure if record.failure is not None and record.failure.kind in FATAL else None
@@ -260,7 +275,7 @@ class SweepLoop:
         return limit if limit is not None and (left or self._ready or self._fixed) else "exhausted"
 
     def _job(self, task: Task) -> TrialJob:
-        return TrialJob(trial_id=task.trial_id, config=task.config, workload=self._plan.workload)
+        return TrialJob(trial_id=task.trial_id, config=task.config, workload=self._plan.workload, fresh=task.fresh)
 
     def _spent(self) -> Spent:
         asked = sum(task.trial is not None for task in (*self._running.values(), *self._ready))
@@ -316,6 +331,11 @@ def tell_record(
         study.tell_failure(trial.number, Failure(phase="record", kind="no_metric", message=reason), attrs)
     else:
         study.tell_value(trial.number, value, attrs)
+
+
+def _cost_a_launch(record: TrialRecord) -> bool:
+    """False when a running server was switched to the trial's configuration."""
+    return record.launch is None or record.launch.weights_loaded
 
 
 def _is_told(trial: StudyTrial) -> bool:

@@ -43,6 +43,8 @@ MISFITS: frozenset[str] = frozenset(
 class SweepPlan:
     """What a sweep would run. `suspect` is None when the spec names none; it may be one of the space's servers.
 
+    Each baseline is launched `baseline_launches` times, and the winner `confirmations` times more.
+
     `findings` are the errors that a static check of the pair reports; none of them keeps a server from starting.
     """
 
@@ -53,6 +55,8 @@ class SweepPlan:
     suspect_setting: Setting | None
     suspect: Legal | None
     findings: tuple[Finding, ...]
+    baseline_launches: int = 1
+    confirmations: int = 0
 
     @property
     def extra_baselines(self) -> tuple[EngineConfig, ...]:
@@ -72,9 +76,13 @@ class SweepPlan:
 
     @property
     def launches(self) -> int:
-        """Server starts without retries: every distinct server `repeats` times, and each baseline."""
+        """Trials without retries and confirmations: every distinct server `repeats` times, and the baselines.
+
+        Each is a launch unless a running server can be switched to it.
+        """
         extra = self.servers.repeats if self.suspect_is_extra else 0
-        return self.servers.launches + extra + len(self.extra_baselines)
+        baselines = len(self.servers.baselines) + len(self.extra_baselines)
+        return self.servers.launches - len(self.servers.baselines) + extra + baselines * self.baseline_launches
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values: the space's (schema 1), with the study, the SGLang version and the suspect."""
@@ -84,6 +92,8 @@ class SweepPlan:
         content["sglang_version"] = self.context.sglang_version
         content["launches"] = self.launches
         content["baselines"] = len(self.servers.baselines) + len(self.extra_baselines)
+        content["baseline_launches"] = self.baseline_launches
+        content["confirmations"] = self.confirmations
         content["suspect"] = self.suspect and {
             "layout": list(self.suspect.effective.layout or ()),
             "num_steps": numbers and numbers.num_steps,
@@ -113,6 +123,8 @@ def make_plan(spec: SweepSpec) -> SweepPlan:
         suspect_setting=suspect,
         suspect=_resolve_suspect(suspect, context),
         findings=findings,
+        baseline_launches=spec.budget.baselines,
+        confirmations=spec.budget.confirmations,
     )
 
 

@@ -92,6 +92,11 @@ class EngineSpec(Section):
     ready_timeout_s: Seconds = Field(1800.0, description="How long a server may take to answer its first request.")
     request_timeout_s: Seconds = Field(600.0, description="How long one request may take.")
     stop_grace_s: Seconds = Field(5.0, description="How long a server may take to end before it is killed.")
+    switching: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Whether a running server changes its layout and triple without a launch. `auto`: where it was seen"
+        " to give the same results, on CPU servers; the winner is measured on a fresh launch in any case.",
+    )
     allow_simulated: bool = Field(
         False, description="Let SGLANG_SIMULATE_ACC_LEN replace real acceptance; every result then says so."
     )
@@ -209,6 +214,13 @@ class BudgetSpec(Section):
     launches: Count | None = Field(None, description="Server starts, baselines and retries included.")
     wall_time_s: Seconds | None = Field(None, description="Seconds after which no trial starts.")
     repeats: Count = Field(1, description="Launches of each distinct setting.")
+    baselines: Count = Field(
+        1, description="Launches of each baseline, spread over the study: with two or more, drift shows."
+    )
+    confirmations: Whole = Field(
+        1,
+        description="Fresh launches of the winner before it is announced: the best of many noisy numbers is too good.",
+    )
     retries: Whole = Field(
         2, description="How often a trial is run again after trouble that its setting did not cause."
     )

@@ -173,6 +173,7 @@ def open_study(
     sampler: str,
     seed: int,
     identity: Mapping[str, Any],
+    stays_on_tp: bool = False,
 ) -> SearchStudy:
     """Create the study or open it again.
 
@@ -196,7 +197,9 @@ def open_study(
         raise EnvironmentProblem(f"search.storage: {_without_password(storage_url)}: {_first_line(error)}") from None
     trials = len(study.get_trials(deepcopy=False))
     inner = make_sampler(sampler, seed, trials, dimensions)
-    study.sampler = LegalSampler(inner, distributions, legal, ledger, derive_seed(seed, trials))
+    study.sampler = LegalSampler(
+        inner, distributions, legal, ledger, derive_seed(seed, trials), stays_on_tp=stays_on_tp
+    )
     return SearchStudy(study, distributions, name)
 
 

@@ -13,7 +13,10 @@ from sweeps.study_trial import StudyTrial
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One attempt. `base` names the trial whatever the attempt; `first_attempt` is where this driver began to count."""
+    """One attempt. `base` names the trial whatever the attempt; `first_attempt` is where this driver began to count.
+
+    `fresh` asks for a launch of its own even where a running server could be switched.
+    """
 
     base: str
     role: Role
@@ -23,6 +26,7 @@ class Task:
     attempt: int
     first_attempt: int
     retry_of: str | None
+    fresh: bool = False
 
     @property
     def trial_id(self) -> str:
@@ -91,6 +95,7 @@ def open_tasks(fixed: Iterable[FixedTrial], records: Iterable[TrialRecord]) -> l
             attempt=attempt,
             first_attempt=attempt,
             retry_of=None if last is None else last.trial_id,
+            fresh=trial.role == "confirm",
         )
         tasks.append((trial.due_after, task))
     return tasks

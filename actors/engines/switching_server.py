@@ -55,12 +55,14 @@ class SwitchingServer:
         if self._config is None or self._launch is None or self._server.failure_now() is not None:
             return self._relaunch(config, reason=None)
         if config == self._config and not self._tracing:
-            return self._launch
+            return replace(self._launch, weights_loaded=False)
         refusal = self._refusal(self._config, config)
         if refusal is not None:
             return self._relaunch(config, reason=None)
         switched = self._switch(config)
-        return self._relaunch(config, reason=switched) if isinstance(switched, NotSwitched) else switched
+        if isinstance(switched, NotSwitched):
+            return self._relaunch(config, reason=switched)
+        return replace(switched, weights_loaded=False)
 
     def trace(self, config: EngineConfig, order: TraceOrder) -> LaunchObservation | Failure:
         """Bring the server into `config` and have rank 0 log every draft's candidate pool, from now to the next order.
