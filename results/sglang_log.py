@@ -7,6 +7,7 @@ everything that differs between versions: field order, extra fields, usage label
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -43,7 +44,8 @@ class DecodeLine:
 class LogReading:
     """What one log says. `args` are the resolved server arguments, empty when the log has no such line.
 
-    `cached_token_share` is cached / all prompt tokens over the prefill lines.
+    `cached_token_share` is cached / all prompt tokens over the prefill lines, where only lines that were mostly cached
+    count as cached: a template or system prompt that all prompts share is no rerun.
     """
 
     decode_lines: tuple[DecodeLine, ...]
@@ -89,15 +91,17 @@ def read_log(lines: Iterable[str]) -> LogReading:
     decoded: list[DecodeLine] = []
     args: dict[str, object] = {}
     adjusted, capped, simulated, version = False, None, None, None
-    new_tokens = cached_tokens = 0
+    new_tokens = cached_tokens = repeated_tokens = 0
     for line in lines:
         if (decode := parse_decode_line(line)) is not None:
             if not _other_rank(line):
                 decoded.append(decode)
         elif _PREFILL.search(line):
             fields = {name.strip().lower(): value for name, value in _FIELD.findall(line)}
-            new_tokens += _int(fields.get("#new-token")) or 0
-            cached_tokens += _int(fields.get("#cached-token")) or 0
+            new, cached = _int(fields.get("#new-token")) or 0, _int(fields.get("#cached-token")) or 0
+            new_tokens += new
+            cached_tokens += cached
+            repeated_tokens += cached if cached > new else 0
         elif "server_args=" in line or "ServerArgs(" in line:
             args = args or _parse_args(line)
         adjusted = adjusted or _ADJUSTED in line
@@ -114,7 +118,7 @@ def read_log(lines: Iterable[str]) -> LogReading:
         adjusted_draft_tokens=adjusted,
         capped_at=capped,
         simulated_accept_length=simulated if simulated and simulated > 0 else None,
-        cached_token_share=cached_tokens / total if total else None,
+        cached_token_share=repeated_tokens / total if total else None,
         version=version,
     )
 
@@ -150,9 +154,13 @@ def log_row(reading: LogReading, source: str) -> ExternalRow:
     flags = dict(row.flags)
     if reading.simulated_accept_length is not None:
         flags["SGLANG_SIMULATE_ACC_LEN"] = reading.simulated_accept_length
+    inferred = None if reading.args else _inferred_tokens(spec)
     in_flight = max((r + q for r, q in zip(running, queued, strict=False)), default=None)
     return replace(
         row,
+        num_steps=inferred - 1 if inferred and reading.adjusted_draft_tokens else row.num_steps,
+        eagle_topk=1 if inferred and reading.adjusted_draft_tokens else row.eagle_topk,
+        num_draft_tokens=inferred or row.num_draft_tokens,
         accept_length=median(lengths) if lengths else None,
         output_throughput=median(throughputs) if throughputs else None,
         cuda_graph=sum(graphs) * 2 >= len(graphs) if graphs else row.cuda_graph,
@@ -163,6 +171,20 @@ def log_row(reading: LogReading, source: str) -> ExternalRow:
         flags=flags,
         notes=(*row.notes, *_log_notes(reading, spec, row, running, queued)),
     )
+
+
+def _inferred_tokens(spec: list[DecodeLine]) -> int | None:
+    """num_draft_tokens from accept lengths and rates, (AL - 1)/(n - 1), when all lines agree on one; else None."""
+    pairs = [
+        (line.accept_length, line.accept_rate)
+        for line in spec
+        if line.accept_length and line.accept_rate and line.accept_rate > 0.05 and line.accept_length > 1
+    ]
+    if not pairs:
+        return None
+    tokens = round(1 + median((length - 1) / rate for length, rate in pairs))
+    fits = tokens > 1 and all(abs((length - 1) / (tokens - 1) - rate) <= 0.011 for length, rate in pairs)
+    return tokens if fits else None
 
 
 def _log_notes(
@@ -210,6 +232,15 @@ _ARG_FIELDS = {
 }
 
 
+def _override_ids(text: object) -> tuple[int, ...] | None:
+    """The ids of `--json-model-override-args`, None when it names none."""
+    try:
+        ids = json.loads(text)["eagle_config"]["eagle_aux_hidden_state_layer_ids"] if isinstance(text, str) else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return tuple(ids) if isinstance(ids, list) and all(type(i) is int for i in ids) else None
+
+
 def args_row(args: dict[str, object], source: str) -> ExternalRow:
     """What resolved server arguments say of a row. Values of an unexpected type are left out, not guessed."""
     values: dict[str, object] = {
@@ -223,6 +254,15 @@ def args_row(args: dict[str, object], source: str) -> ExternalRow:
         values["radix_cache"] = not args["disable_radix_cache"]
     if args.get("disable_cuda_graph") is True:
         values["cuda_graph"] = False
-    keep = ("speculative_algorithm", "attention_backend", "page_size", "model_path", "speculative_draft_model_path")
+    keep = (
+        "speculative_algorithm",
+        "attention_backend",
+        "page_size",
+        "model_path",
+        "speculative_draft_model_path",
+        "decrypted_draft_config_file",
+    )
+    if (ids := _override_ids(args.get("json_model_override_args"))) is not None:
+        values["layout_ids"] = ids
     flags = {name: args[name] for name in keep if args.get(name) is not None}
     return ExternalRow(**values, flags=flags, source=source)  # type: ignore[arg-type]

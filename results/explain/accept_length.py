@@ -61,6 +61,8 @@ def _ratio_kind(row: ExternalRow, triple: Triple | None) -> str | None:
     if not row.drafts or row.accepted is None or row.accept_length is None or triple is None or row.verify_steps:
         return None
     tokens = triple.num_draft_tokens
+    if tokens < 2:
+        return None
     return rate_definition(row.accept_length, tokens, row.accepted / row.drafts) or "neither"
 
 

@@ -14,16 +14,31 @@ def group_value(reading: Reading, group: Group) -> tuple[object, ...]:
     return {"config": reading.config, "layout": reading.layout, "parallelism": reading.parallelism}[group]
 
 
+def is_known(reading: Reading, group: Group) -> bool:
+    """Whether a row says anything about a group. An absent tp size is SGLang's default of 1, hence known."""
+    if group == "config":
+        return reading.triple is not None or any(value is not None for value in reading.asked)
+    return group == "parallelism" or reading.layout_known
+
+
+def same(first: Reading, second: Reading, group: Group) -> bool:
+    """Equal in a group, as far as both rows say something about it."""
+    if not is_known(first, group) or not is_known(second, group):
+        return True
+    return group_value(first, group) == group_value(second, group)
+
+
 def differing(first: Reading, second: Reading) -> tuple[Group, ...]:
-    return tuple(group for group in GROUPS if group_value(first, group) != group_value(second, group))
+    """The groups in which two rows are known to differ."""
+    return tuple(group for group in GROUPS if not same(first, second, group))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """The suspect, what it is compared with, and every other usable reading.
 
-    `suspect` is None when no reading has an accept length. `reference` is None when nothing comparable is better
-    founded. `corners` holds a reading for each corner that was measured, the two ends among them.
+    `suspect` is None when no reading has an accept length or names what it runs, `reference` when none compares.
+    `corners` holds a reading for each corner that was measured, the two ends among them.
     """
 
     readings: tuple[Reading, ...]
@@ -37,20 +52,21 @@ class Case:
         return tuple(corner for corner in corners(self.differing) if corner not in self.corners)
 
     def series(self, group: Group) -> list[Reading]:
-        """The suspect and all readings that differ from it in this group only, same conditions."""
+        """The suspect and all readings that differ from it in this group and no other, same conditions."""
         if self.suspect is None:
             return []
-        return [
+        others = [
             reading
             for reading in self.readings
             if reading.accept_length
             and reading.conditions == self.suspect.conditions
-            and set(differing(self.suspect, reading)) <= {group}
+            and differing(self.suspect, reading) == (group,)
         ]
+        return [self.suspect, *others]
 
 
 def build_case(readings: Sequence[Reading]) -> Case:
-    """Choose suspect and reference among usable readings.
+    """Choose suspect and reference among usable readings. Without any accept length the first reading is the suspect.
 
     Roles decide where they are given. Otherwise the suspect is the reading with the lowest accept length and the
     reference the highest one measured under the same conditions. Controls are neither.
@@ -61,7 +77,10 @@ def build_case(readings: Sequence[Reading]) -> Case:
     suspects = suspects or [r for r in measured if r.row.role == "reference"] or measured
     suspect = min(suspects, key=_length, default=None)
     if suspect is None:
-        return Case(readings=tuple(readings), suspect=None, reference=None, differing=(), corners={})
+        told = [r for r in readings if r.row.role != "control" and (is_known(r, "config") or is_known(r, "layout"))]
+        return Case(
+            readings=tuple(readings), suspect=told[0] if told else None, reference=None, differing=(), corners={}
+        )
     named = [r for r in measured if r.row.role == "reference" and r is not suspect]
     others = [r for r in measured if r is not suspect and r.row.role in (None, "suspect")]
     comparable = [r for r in named if _comparable(suspect, r)] or [
@@ -100,7 +119,7 @@ def _corners(
             reading
             for reading in measured
             if reading.conditions in (suspect.conditions, reference.conditions)
-            and all(group_value(reading, group) == group_value(ends[group], group) for group in GROUPS)
+            and all(same(reading, ends[group], group) for group in GROUPS)
         ]
         if match:
             found.setdefault(corner, match[0])

@@ -31,14 +31,12 @@ class Evidence:
 
 
 def health(p1: Range | None) -> Answer:
-    """Whether the first position is healthy: yes, no (destroyed) or undecided."""
+    """Whether the first position is healthy for certain: yes, no (destroyed) or undecided."""
     if p1 is None:
         return "undecided"
     if p1.high <= DESTROYED_P1:
         return "no"
-    if p1.low >= HEALTHY_P1 or (p1.estimate >= 0.6 and p1.low >= DESTROYED_P1):
-        return "yes"
-    return "undecided"
+    return "yes" if p1.low >= HEALTHY_P1 else "undecided"
 
 
 def best_parallel(case: Case) -> Reading | None:
@@ -52,39 +50,52 @@ def config(case: Case) -> Evidence:
     if reading is None or reading.triple is None:
         return Evidence(
             answer="undecided",
-            text="the triple is not known, so neither is the ceiling",
+            text=f"the triple is not known, so neither is the ceiling{_no_length(reading)}",
             next="give num_steps, eagle_topk and num_draft_tokens (asked and as /server_info shows them)",
         )
-    triple, length = reading.triple, reading.accept_length or 0.0
-    asked = ",".join("?" if value is None else str(value) for value in reading.asked)
-    text = f"ceiling {triple.ceiling} at {triple}, accept length {length:.2f}"
-    lost = (reading.row.num_draft_tokens or 0) > triple.num_draft_tokens
-    if lost:
-        text = f"({asked}) runs as {triple} (SGLang makes num_draft_tokens num_steps + 1 at topk 1): {text}"
-    state = health(reading.p1)
+    text, lost = _ceiling(reading)
+    last, state = reading.last, health(reading.p1)
+    if last is None or reading.accept_length is None:
+        return Evidence(answer="undecided", text=text, next="measure the accept length on real prompts")
     if state == "no":
         return Evidence(answer="no", text=f"{text}: the ceiling is far away, the first position already fails")
-    last = reading.last
-    healthy = f"first-position acceptance {reading.p1}"
-    if last is not None and last.low >= AT_CEILING:
-        share = (
-            f"{last.estimate:.0%} of verify steps accept every draft" if last.known else "most steps accept them all"
-        )
-        steps = max(3, triple.num_steps + 2)
+    text += f"; first-position acceptance {reading.p1}"
+    if last.low >= AT_CEILING:
+        steps = max(3, reading.triple.num_steps + 2)
         return Evidence(
             answer="yes",
-            text=f"config-limited: {text}; {healthy}, {share}: the head is healthy, the ceiling limits",
+            text=f"config-limited: {text}; {last.low:.0%} of verify steps or more accept every draft: the head is"
+            " healthy, the ceiling limits",
             next=f"measure num_steps {steps} or more, e.g. ({steps},1,{steps + 1})"
             + (f" or a tree such as ({steps},4,8)" if lost else ""),
         )
-    if state == "undecided" or last is None or last.estimate >= AT_CEILING:
-        return Evidence(
-            answer="undecided",
-            text=f"{text}; {healthy}",
-            next="take the histogram of accepted drafts (spec_correct_drafts_histogram in meta_info): it tells how many"
-            " steps reach the ceiling",
-        )
-    return Evidence(answer="no", text=f"{text}; {healthy}: the ceiling is not what limits")
+    if last.high < AT_CEILING or (state == "yes" and last.estimate < AT_CEILING):
+        return Evidence(answer="no", text=f"{text}: the ceiling is not what limits")
+    return Evidence(
+        answer="undecided",
+        text=text,
+        next="take the histogram of accepted drafts (spec_correct_drafts_histogram in meta_info): it tells how many"
+        " verify steps reach the ceiling",
+    )
+
+
+def _ceiling(reading: Reading) -> tuple[str, bool]:
+    """The triple, what was asked, its ceiling and the accept length; and whether draft tokens were lost."""
+    assert reading.triple is not None
+    length = "" if reading.accept_length is None else f", accept length {reading.accept_length:.2f}"
+    text = f"ceiling {reading.triple.ceiling} at {reading.triple}{length}{_no_length(reading)}"
+    lost = (reading.row.num_draft_tokens or 0) > reading.triple.num_draft_tokens
+    if lost:
+        asked = ",".join("?" if value is None else str(value) for value in reading.asked)
+        text = f"({asked}) runs as {reading.triple} (at topk 1 num_draft_tokens becomes num_steps + 1): {text}"
+    return text, lost
+
+
+def _no_length(reading: Reading | None) -> str:
+    """Why a row has no accept length, where its source says so."""
+    if reading is None or reading.accept_length is not None:
+        return ""
+    return "".join(f"; {note}" for note in reading.row.notes if "interval" in note) or "; no accept length"
 
 
 def layout(case: Case) -> Evidence:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from results.attribution import GROUPS, Group
 from results.explain import causes, conditions, heads, truth
-from results.explain.cases import Case, build_case, group_value
+from results.explain.cases import Case, build_case, group_value, is_known
 from results.explain.causes import Evidence, health
 from results.explain.comparison import DIFFERENT, EQUAL, compare
 from results.explain.gap import describe, is_offline, shares
@@ -119,12 +119,39 @@ def _from(group: Group, evidence: Evidence, share: float | None) -> CauseVerdict
 
 
 def _not_differing(group: Group, case: Case, direct: Evidence) -> CauseVerdict:
-    """Equal in suspect and reference: no part of this gap, and no fault either when the reference is healthy."""
+    """Equal in suspect and reference: no part of this gap, and no fault either when the reference clears it."""
     assert case.reference is not None
-    if direct.answer != "undecided" or health(case.reference.p1) != "yes":
+    if group == "layout" and _unexplained(case):
+        text = f"{direct.text}; {case.reference.name} does better with the same config and parallelism, and its layout"
+        return CauseVerdict(
+            cause=group,
+            verdict="yes" if direct.answer == "yes" else "undecided",
+            evidence=f"{text} or the suspect's is not named",
+            next="give layout_ids or layout_taps of both, and the taps the draft was trained on",
+        )
+    if direct.answer != "undecided" or not _clears(case):
         return _from(group, direct, 0.0)
-    text = f"{direct.text}; the reference has the same and is healthy (first position {case.reference.p1})"
+    text = f"the reference has the same and does better: no part of this gap; {direct.text}"
     return CauseVerdict(cause=group, verdict="no", share=0.0, evidence=text)
+
+
+def _clears(case: Case) -> bool:
+    """Whether the reference clears what it shares: it is healthy for certain, or better for a known reason."""
+    assert case.suspect is not None
+    assert case.reference is not None
+    state = health(case.reference.p1)
+    against = compare(case.suspect, case.reference)
+    better = against is not None and against.different == "yes" and against.relative > 0 and bool(case.differing)
+    return state == "yes" or (better and state != "no")
+
+
+def _unexplained(case: Case) -> bool:
+    """A gap between two rows of which nothing known differs, while the layout of one is not named."""
+    if case.suspect is None or case.reference is None or case.differing:
+        return False
+    against = compare(case.suspect, case.reference)
+    named = is_known(case.suspect, "layout") and is_known(case.reference, "layout")
+    return against is not None and against.different == "yes" and not named
 
 
 def _unsplit(group: Group, case: Case, direct: Evidence) -> CauseVerdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from math import isfinite, sqrt
 from typing import Any
 
 from results.attribution import Group, shapley_values, shapley_weights
@@ -43,9 +43,9 @@ def is_offline(reading: Reading) -> bool:
 
 
 def describe(case: Case, offline: Sequence[Reading], baselines: Sequence[Reading]) -> dict[str, Any] | None:
-    """The `gap` of the JSON output; None without a suspect, short without a reference."""
+    """The `gap` of the JSON output; None without an accept length, short without a reference."""
     suspect, reference = case.suspect, case.reference
-    if suspect is None:
+    if suspect is None or suspect.accept_length is None:
         return None
     content: dict[str, Any] = {"metric": "accept_length", "suspect": _end(suspect)}
     if suspect.triple is not None:
@@ -102,7 +102,7 @@ def _throughput(suspect: Reading, baselines: Sequence[Reading]) -> dict[str, Any
     baseline = row.baseline_throughput or next(
         (r.row.output_throughput for r in baselines if r.row.output_throughput and _same_load(r, suspect)), None
     )
-    if not row.output_throughput or not baseline:
+    if not row.output_throughput or not baseline or not isfinite(row.output_throughput / baseline):
         return None
     return {
         "suspect": row.output_throughput,

@@ -21,7 +21,7 @@ def id_shift(case: Case) -> OtherVerdict | None:
         off = one_apart(trained, suspect.taps)
         text = f"trained on {show(trained)}, fed {show(suspect.taps)}"
         if off:
-            text += ": every tap is one layer off, as explicit ids and defaults, or two conventions of ids, are"
+            text += ": a shift by one layer, as between explicit ids and defaults or between two conventions of ids"
         return OtherVerdict(kind="id_shift", verdict="yes" if off else "no", evidence=text)
     if reference is not None and _one_apart(suspect, reference):
         against = compare(reference, suspect)

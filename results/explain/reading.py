@@ -72,8 +72,14 @@ class Reading:
 
     @property
     def layout(self) -> tuple[Any, ...]:
-        """The group L: what is captured, else the ids as written."""
-        return ("taps", self.taps) if self.taps is not None else ("ids", self.row.layout_ids)
+        """The group L: what is captured, else the ids as written and the file that overrides the draft's config."""
+        if self.taps is not None:
+            return ("taps", self.taps)
+        return ("ids", self.row.layout_ids, self.row.flags.get("decrypted_draft_config_file"))
+
+    @property
+    def layout_known(self) -> bool:
+        return self.layout != ("ids", None, None)
 
     @property
     def parallelism(self) -> tuple[Any, ...]:
@@ -92,7 +98,16 @@ class Reading:
         return (self.model, self.row.prompt_set, self.row.temperature or 0.0, self.row.context_tokens)
 
 
-_NOT_CONFIG = {"SGLANG_SIMULATE_ACC_LEN", "model_path", "speculative_draft_model_path", "speculative_algorithm"}
+_NOT_CONFIG = {
+    "SGLANG_SIMULATE_ACC_LEN",
+    "accept_rate",
+    "decrypted_draft_config_file",
+    "json_model_override_args",
+    "model_path",
+    "speculative_algorithm",
+    "speculative_draft_model_path",
+}
+"""Flags that belong to the layout, the model or the way of measuring."""
 
 
 def read(row: ExternalRow) -> Reading:

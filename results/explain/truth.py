@@ -51,7 +51,7 @@ def simulated(readings: Sequence[Reading]) -> OtherVerdict | None:
 
 def _equal_over_layouts(readings: Sequence[Reading]) -> tuple[list[float], int, str] | None:
     """Groups of readings of one draft that differ in layout and agree in accept length far too well."""
-    usable = [r for r in readings if r.accept_length and r.accept_length > 1.05 and _layout_known(r)]
+    usable = [r for r in readings if r.accept_length and r.accept_length > 1.05 and r.layout_known]
     for first in usable:
         rest = [r for r in usable if r.config == first.config and r.model == first.model]
         group = [
@@ -74,10 +74,6 @@ def _equal_over_layouts(readings: Sequence[Reading]) -> tuple[list[float], int, 
         sure = "control" if control else "many" if len(layouts) >= 3 or far else ""
         return lengths, len(layouts), sure
     return None
-
-
-def _layout_known(reading: Reading) -> bool:
-    return reading.taps is not None or reading.row.layout_ids is not None
 
 
 def is_degenerate(reading: Reading) -> bool:

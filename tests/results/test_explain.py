@@ -408,3 +408,33 @@ def test_json_schema() -> None:
     assert [row["cause"] for row in content["verdicts"]] == ["config", "layout", "parallelism"]
     assert all(set(row) == {"cause", "verdict", "share", "interval", "evidence", "next"} for row in content["verdicts"])
     assert all(set(row) == {"kind", "verdict", "evidence"} for row in content["other"])
+
+
+def test_a_layout_mismatch_needs_no_measurement() -> None:
+    row = {"target_class": "llama", "num_layers": 61, "layout_ids": [-1, 2, 30], "trained_taps": [3, 31, 59]}
+    explanation, answers = verdicts(row)
+    assert answers[1] == "yes"
+    assert explanation.gap is None
+
+
+def test_a_gap_between_rows_of_which_nothing_differs_is_not_explained_away() -> None:
+    row = {"num_steps": 5, "eagle_topk": 1, "num_draft_tokens": 6, "tp_size": 1}
+    explanation, answers = verdicts({**row, "accept_length": 2.6}, {**row, "accept_length": 5.2})
+    assert answers == ("no", "undecided", "no")
+    assert "layout_taps" in explanation.cause("layout").next
+
+
+def test_what_a_reference_leaves_out_does_not_count_as_a_difference() -> None:
+    suspect = {**CHAIN_3, "accept_length": 1.2, "tp_size": 8, "layout_taps": [2, 30, 58], "role": "suspect"}
+    explanation, answers = verdicts(suspect, {"accept_length": 2.9, "tp_size": 1, "role": "reference"})
+    assert explanation.gap is not None
+    assert explanation.gap["differing"] == ["parallelism"]
+    assert answers[2] == "yes"
+
+
+def test_a_tree_without_a_histogram_is_not_called_healthy() -> None:
+    tree = {"num_steps": 5, "eagle_topk": 4, "num_draft_tokens": 8}
+    _, answers = verdicts({**tree, "accept_length": 3.0, "tp_size": 1})
+    assert answers == ("no", "undecided", "no")
+    _, answers = verdicts({**tree, "accept_length": 3.0, "histogram": [20, 20, 20, 20, 10, 10]})
+    assert answers == ("no", "no", "no")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from results.explain.explanation import explain
 from results.sglang_log import is_sglang_log, log_row, parse_decode_line, read_log
 
 DEFAULT = (
@@ -66,7 +67,7 @@ def test_a_whole_log() -> None:
     assert row.accept_length == pytest.approx(2.51)
     assert (row.num_steps, row.eagle_topk, row.num_draft_tokens, row.tp_size) == (3, 1, 4, 8)
     assert (row.radix_cache, row.max_running_requests, row.cuda_graph) == (False, 48, True)
-    assert row.cached_token_share == pytest.approx(0.1)
+    assert row.cached_token_share == 0.0
     assert row.concurrency == 8
     assert row.flags["speculative_draft_model_path"] == "a, b=1"
     assert any("adjusted" in note for note in row.notes)
@@ -84,3 +85,30 @@ def test_a_queue_behind_the_cap() -> None:
     line = DEFAULT.replace("#running-req: 8", "#running-req: 48").replace("#queue-req: 0", "#queue-req: 16")
     row = log_row(read_log([ARGS, line]), "x")
     assert (row.concurrency, row.max_running_requests) == (64, 48)
+
+
+def test_draft_tokens_follow_from_length_and_rate_when_the_arguments_are_missing() -> None:
+    line = DEFAULT.replace("2.41", "1.74").replace("0.47", "0.74")
+    row = log_row(read_log([WARNING, line]), "x")
+    assert (row.num_steps, row.eagle_topk, row.num_draft_tokens) == (1, 1, 2)
+    explanation = explain([row])
+    assert [verdict.verdict for verdict in explanation.verdicts] == ["yes", "no", "no"]
+    assert "ceiling 2" in explanation.cause("config").evidence
+    unsure = log_row(read_log([DEFAULT, DEFAULT.replace("0.47", "0.90")]), "x")
+    assert unsure.num_draft_tokens is None
+
+
+def test_arguments_as_a_mapping_and_the_ids_they_override() -> None:
+    override = '{"eagle_config": {"eagle_aux_hidden_state_layer_ids": [-1, 2, 5]}}'
+    line = (
+        f"[x] server_args={{'model_path': 'm', 'json_model_override_args': '{override}', 'tp_size': 2, 'dp_size': 1}}"
+    )
+    row = log_row(read_log([line, DEFAULT]), "x")
+    assert (row.tp_size, row.layout_ids) == (2, (-1, 2, 5))
+
+
+def test_a_shared_template_is_no_warm_cache() -> None:
+    prefill = "[x] Prefill batch, #new-seq: 1, #new-token: 28, #cached-token: 9, token usage: 0.01"
+    assert log_row(read_log([prefill, DEFAULT]), "x").cached_token_share == 0.0
+    rerun = prefill.replace("#new-token: 28, #cached-token: 9", "#new-token: 1, #cached-token: 36")
+    assert log_row(read_log([rerun, DEFAULT]), "x").cached_token_share == pytest.approx(36 / 37)
