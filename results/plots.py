@@ -44,7 +44,7 @@ def plots(ranking: Ranking) -> dict[str, bytes]:
     }
     images = {}
     for name, draw in drawn.items():
-        with _axes() as (figure, axes):
+        with open_axes() as (figure, axes):
             if draw(ranking, axes):
                 buffer = io.BytesIO()
                 figure.savefig(buffer, format="png", metadata={"Software": None})
@@ -53,7 +53,7 @@ def plots(ranking: Ranking) -> dict[str, bytes]:
 
 
 @contextmanager
-def _axes() -> Iterator[tuple[Any, Any]]:
+def open_axes() -> Iterator[tuple[Any, Any]]:
     """A figure of its own, outside pyplot: no global state, no display."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg

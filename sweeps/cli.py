@@ -15,6 +15,7 @@ from sweeps.commands.explain import explain
 from sweeps.commands.plan import plan
 from sweeps.commands.schema import schema
 from sweeps.commands.submit import submit
+from sweeps.commands.surface import surface
 from sweeps.commands.version import version
 
 DONE, FAILED, BAD_INPUT, BAD_ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 130
@@ -35,6 +36,7 @@ app.command()(explain)
 app.command()(plan)
 app.command()(schema)
 app.command()(submit)
+app.command()(surface)
 app.command()(version)
 
 

@@ -1,0 +1,89 @@
+"""`specsweep surface` on a study with a trace and a measured chain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from doubles.tracing_server import VOCABULARY, TracingServer
+from spec_files import write_spec
+
+from actors.load.workload import Workload, prompt_of
+from actors.tracing import TraceOutcome, TraceRequest, trace_workload, tracing_config
+from search_spaces.config import EngineConfig, Triple
+from sweeps.cli import main
+from sweeps.home import claim_study, save_spec
+from sweeps.spec import load_spec
+
+ROW_KEYS = {"layout", "tp_size", "eagle_topk", "num_steps", "num_draft_tokens", "accept_length", "rounds", "low"}
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study without records, traced at topk 2 and topk 1 with 3 steps."""
+    monkeypatch.setenv("SPECSWEEP_HOME", str(tmp_path / "home"))
+    spec = load_spec(write_spec(tmp_path))
+    place = claim_study(spec, tmp_path / "home")
+    save_spec(place, spec)
+    load = Workload(
+        prompts=tuple(prompt_of(f"prompt {i}") for i in range(5)),
+        warmup=(),
+        concurrency=(1,),
+        max_new_tokens=20,
+        temperature=0,
+        ignore_eos=True,
+        stream=False,
+        request_timeout_s=10,
+        max_attempts=1,
+    )
+    config = EngineConfig(layout=(2, 16, 29), triple=Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2), tp_size=1)
+    with TracingServer() as server:
+        for topk in (2, 1):
+            request = TraceRequest(
+                config=tracing_config(config, num_steps=3, eagle_topk=topk),
+                workload=load,
+                concurrency=2,
+                ties="lowest_index",
+                vocabulary=VOCABULARY,
+            )
+            assert isinstance(trace_workload(server, request, place.folder / "traces"), TraceOutcome)
+    return place.folder
+
+
+def test_json_rows_and_files(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["surface", "case", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    rows = content["rows"]
+    assert content["schema"] == 1
+    assert rows[0].keys() >= ROW_KEYS | {"high", "method"}
+    # topk 2: s = 1: n 2, 3; s = 2: n 3 to 7; s = 3: n 4 to 11. Chains: three.
+    assert len(rows) == 2 + 5 + 8 + 3
+    assert {row["method"] for row in rows} == {"replay"}
+    assert {row["layout"] for row in rows} == {"2,16,29"}
+    assert all(1 <= row["low"] <= row["accept_length"] <= row["high"] <= row["num_steps"] + 1 + 1 for row in rows)
+    assert all(abs(row["accept_length"] - 100 / row["rounds"]) < 1e-12 for row in rows)
+    assert json.loads((study / "surface.json").read_text()) == content
+    for topk in (1, 2):
+        image = (study / f"surface-taps2-16-29-tp1-k{topk}.png").read_bytes()
+        assert image.startswith(b"\x89PNG")
+        assert len(image) > 5000
+
+
+def test_the_table(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["surface", "case", "--no-plots", "--draft-tokens", "4", "--draft-tokens", "7"]) == 0
+    out = capsys.readouterr().out
+    assert "layout 2,16,29, tp 1, topk 2: accept length, exact for the traced prompts" in out
+    assert "n=4" in out
+    assert "n=7" in out
+    assert "n=6" not in out
+    assert not (study / "surface.json").exists()
+    assert not list(study.glob("*.png"))
+
+
+def test_nothing_to_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("SPECSWEEP_HOME", str(tmp_path / "home"))
+    spec = load_spec(write_spec(tmp_path))
+    save_spec(claim_study(spec, tmp_path / "home"), spec)
+    assert main(["surface", "case"]) == 2
+    assert "has neither a trace nor a measured chain" in capsys.readouterr().err
