@@ -51,8 +51,8 @@ class CellObservation:
     `attempt_failures` counts the attempts that failed by their reason, those made good by a retry included.
     `shared_prefix_share` is the share of the prompts' characters that repeat the beginning of another prompt: so much
     may come from the prefix cache although it was flushed. `client_lag_s` is the longest delay with which the client
-    itself woke up: on a busy machine times of arrival are late by up to so much. `stopped` says why not every prompt was
-    sent; None when all were.
+    itself woke up: on a busy machine times of arrival are late by up to so much. `stopped` says why not every prompt
+    was sent; None when all were.
     """
 
     concurrency: int
