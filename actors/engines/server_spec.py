@@ -86,7 +86,7 @@ class ServerSpec:
     port: int | None = None
     start_method: StartMethod = "spawn"
     ready_timeout_s: float = 900.0
-    stop_grace_s: float = 2.0
+    stop_grace_s: float = 1.0
     random_seed: int = 0
     max_running_requests: int = DEFAULT_MAX_RUNNING_REQUESTS
     port_attempts: int = 3

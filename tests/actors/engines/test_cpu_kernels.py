@@ -19,7 +19,7 @@ NONE = -1
 
 
 def test_a_tree_of_two_requests() -> None:
-    """topk 2, two steps: pool 0, 1 | 2, 3 below 0 | 4, 5 below 1. Kept: 0, 1, 3, 4 and, in the second request, 0, 2, 3, 1."""
+    """topk 2, two steps: pool 0, 1 | 2, 3 below 0 | 4, 5 below 1. The requests keep different fours."""
     size, requests = 5, 2
     parents = torch.tensor([[NONE, 0, 1]] * requests)
     kept = torch.tensor([[0, 1, 3, 4], [0, 1, 2, 3]])
