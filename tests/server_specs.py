@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from doubles.fake_sglang import make_fake_python
+from doubles.fake_sglang import make_fake_package, make_fake_python
 from tiny_models import TinyPair
 
 from actors.engines.cpu_kernels import STAND_INS
@@ -41,8 +41,12 @@ def fake_spec(pair: TinyPair, work_dir: Path, plan: dict[str, Any] | None = None
     """A spec whose interpreter is the stand-in server; `plan` is what `fake_sglang` takes."""
     work_dir.mkdir(parents=True, exist_ok=True)
     environment = {"FAKE_SGLANG": json.dumps(plan or {})} | changes.pop("environment", {})
+    if changes.get("start_method") == "fork":
+        environment = {"PYTHONPATH": str(make_fake_package(work_dir / "package"))} | environment
+        changes.setdefault("python", sys.executable)
     values: dict[str, Any] = {
         "python": str(make_fake_python(work_dir)),
+        "start_method": "spawn",
         "stand_ins": frozenset(),
         "ready_timeout_s": 10.0,
         "stop_grace_s": 0.5,

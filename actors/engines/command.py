@@ -9,7 +9,7 @@ from pathlib import Path
 from actors.engines.server_spec import ServerSpec
 from search_spaces.config import EngineConfig, FlagValue
 
-FORK_SERVER = Path(__file__).with_name("fork_server.py")
+ENTRY = ("-m", "sglang.launch_server")
 
 SECRET = re.compile(r"(api_key|token|password|secret)$")
 REDACTED = "<redacted>"
@@ -72,9 +72,8 @@ def server_args(
 
 
 def server_command(spec: ServerSpec, args: Mapping[str, FlagValue]) -> tuple[str, ...]:
-    """The words to execute."""
-    entry = [str(FORK_SERVER)] if spec.start_method == "fork" else ["-m", "sglang.launch_server"]
-    return (spec.python, *entry, *words(args))
+    """The words to execute; a forked server runs the same module with the same arguments."""
+    return (spec.python, *ENTRY, *words(args))
 
 
 def words(args: Mapping[str, FlagValue]) -> list[str]:

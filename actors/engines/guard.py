@@ -12,7 +12,8 @@ On standard output it says, in one line of JSON, which processes it made: `guard
 STATUS receives, when the server has exited, one JSON object: `exit_code`, `signal` (one of them null) and `asked`
 (true when the owner let go first). The file is renamed into place, so a reader sees all of it or nothing.
 
-Uses the standard library only and is also importable: the owner's side shares its reading of /proc.
+Uses the standard library only and is also importable: the owner's side shares its reading of /proc, and the fork
+server stands guard over servers that it forks instead of executing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -117,7 +119,8 @@ def _reap() -> None:
         pass
 
 
-def _exec_server(command: list[str], log: str) -> None:
+def _prepare_server(log: str) -> None:
+    """In the server's process: own session, death with the guard, plain signals, output to the log."""
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for number in IGNORED:
@@ -126,6 +129,9 @@ def _exec_server(command: list[str], log: str) -> None:
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for source, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
+
+
+def _execute(command: list[str]) -> None:
     try:
         os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
     except OSError as problem:
@@ -196,8 +202,11 @@ class _Guard:
         self._server_ended()
 
 
-def main(arguments: list[str]) -> None:
-    grace_s, log, status, command = float(arguments[0]), arguments[1], arguments[2], arguments[4:]
+def stand_guard(*, grace_s: float, log: str, status: str, run_server: Callable[[], None]) -> None:
+    """Never returns in the calling process; the guard returns when nothing is left. See the module's promise.
+
+    `run_server` is called in the server's process and must not return.
+    """
     if os.fork():
         os._exit(0)  # the guard is now nobody's child, so a kill of the owner's children does not reach it
     os.setsid()
@@ -207,7 +216,9 @@ def main(arguments: list[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     server = os.fork()
     if server == 0:
-        _exec_server(command, log)
+        _prepare_server(log)
+        run_server()
+        os._exit(70)
     made = {
         name: [pid, (read_stat(pid) or ("", 0, 0))[2]] for name, pid in (("guard", os.getpid()), ("server", server))
     }
@@ -215,6 +226,13 @@ def main(arguments: list[str]) -> None:
     os.close(1)
     os.close(2)
     _Guard(server, grace_s, status).run()
+
+
+def main(arguments: list[str]) -> None:
+    command = arguments[4:]
+    stand_guard(
+        grace_s=float(arguments[0]), log=arguments[1], status=arguments[2], run_server=lambda: _execute(command)
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,21 @@ MARKER = "SPECSWEEP_ID"
 
 SIGKILL_MARGIN_S = 20.0
 """What the guard may take beyond its grace before it is held to be stuck."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartRequest:
+    """One server to start under a guard. `environment` is whole, the marker included; output is appended to `log`."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    log: Path
+    status: Path
+    grace_s: float
+
+
+Starter = Callable[[StartRequest, int], bytes]
+"""Starts a guard whose standard input is the given descriptor; returns the line that the guard says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +63,18 @@ class GuardedProcess:
     """One server under a guard. Made by `start`; `close` may be called from any thread, any number of times."""
 
     def __init__(
-        self, *, guard_id: ProcessId, server_id: ProcessId, pipe: int, status: Path, owner: str, grace_s: float
+        self,
+        *,
+        guard_id: ProcessId,
+        server_id: ProcessId,
+        pipe: int,
+        request: StartRequest,
+        owner: str,
+        spare: frozenset[ProcessId],
     ) -> None:
         self._guard, self._server = guard_id, server_id
         self._pipe: int | None = pipe
-        self._status, self._owner, self._grace_s = status, owner, grace_s
+        self._request, self._owner, self._spare = request, owner, spare
 
     @classmethod
     def start(
@@ -64,35 +86,38 @@ class GuardedProcess:
         status: Path,
         owner: str,
         grace_s: float,
+        starter: Starter | None = None,
+        spare: frozenset[ProcessId] = frozenset(),
     ) -> GuardedProcess:
         """Start `command` under a guard; returns as soon as it has been forked (it may fail to exec: see its status).
 
         `environment` is the whole environment of the server; the marker with `owner` is added. Output is appended to
         `log`. After SIGTERM the server has `grace_s` before it is killed. RuntimeError when no guard could be started.
+        `starter` is another way of starting the same; `spare` are processes of this owner that `close` leaves alone.
         """
         status.unlink(missing_ok=True)
         read_end, write_end = os.pipe()
-        words = [sys.executable, "-S", "-E", guard.__file__, str(grace_s), str(log), str(status), "--", *command]
+        request = StartRequest(
+            command=tuple(command),
+            environment={**environment, MARKER: owner},
+            log=log,
+            status=status,
+            grace_s=grace_s,
+        )
         try:
-            launcher = subprocess.Popen(
-                words,
-                stdin=read_end,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                env={**environment, MARKER: owner},
-            )
-            output, errors = launcher.communicate()
-            made = json.loads(output)
+            made = json.loads((starter or run_guard)(request, read_end))
         except (OSError, ValueError) as problem:
             os.close(write_end)
             raise RuntimeError(f"the process guard did not start: {problem}") from problem
         finally:
             os.close(read_end)
-        if errors:
-            LOG.warning("process guard: %s", errors.decode(errors="replace").strip())
         guard_id, server_id = tuple(made["guard"]), tuple(made["server"])
-        return cls(guard_id=guard_id, server_id=server_id, pipe=write_end, status=status, owner=owner, grace_s=grace_s)
+        return cls(guard_id=guard_id, server_id=server_id, pipe=write_end, request=request, owner=owner, spare=spare)
+
+    @property
+    def identities(self) -> frozenset[ProcessId]:
+        """Of the guard and of the server."""
+        return frozenset({self._guard, self._server})
 
     @property
     def pid(self) -> int:
@@ -112,7 +137,7 @@ class GuardedProcess:
         deadline = time.monotonic() + 2.0
         while not self.alive:
             try:
-                seen = json.loads(self._status.read_text(encoding="ascii"))
+                seen = json.loads(self._request.status.read_text(encoding="ascii"))
                 return ExitStatus(exit_code=seen["exit_code"], signal=seen["signal"])
             except FileNotFoundError:
                 if time.monotonic() > deadline or not guard.is_alive(self._guard):
@@ -125,10 +150,27 @@ class GuardedProcess:
         pipe, self._pipe = self._pipe, None
         if pipe is not None:
             os.close(pipe)
-        if not _wait_for_end(self._guard, self._grace_s + SIGKILL_MARGIN_S):
+        if not _wait_for_end(self._guard, self._request.grace_s + SIGKILL_MARGIN_S):
             LOG.warning("process guard %d is stuck and will be killed", self.guard_pid)
             guard.send_signal(self._guard, signal.SIGKILL)
-        sweep_leftovers(self._owner)
+        sweep_leftovers(self._owner, spare=self._spare)
+
+
+def run_guard(request: StartRequest, owner_pipe: int) -> bytes:
+    """The usual `Starter`: a small interpreter that runs `guard.py`, which executes the command."""
+    words = [sys.executable, "-S", "-E", guard.__file__, str(request.grace_s), str(request.log), str(request.status)]
+    launcher = subprocess.Popen(
+        [*words, "--", *request.command],
+        stdin=owner_pipe,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env=request.environment,
+    )
+    output, errors = launcher.communicate()
+    if errors:
+        LOG.warning("process guard: %s", errors.decode(errors="replace").strip())
+    return output
 
 
 def _wait_for_end(process: ProcessId, timeout_s: float) -> bool:
@@ -165,15 +207,15 @@ def find_leftovers(owner: str) -> list[ProcessId]:
     return found
 
 
-def sweep_leftovers(owner: str, timeout_s: float = 10.0) -> int:
-    """Kill what is left of `owner` (see `find_leftovers`); returns how many processes that were.
+def sweep_leftovers(owner: str, *, spare: frozenset[ProcessId] = frozenset(), timeout_s: float = 10.0) -> int:
+    """Kill what is left of `owner` (see `find_leftovers`), but `spare`; returns how many processes that were.
 
-    Only for owners known to be gone: a live server of this owner would be killed too. Two processes that carry the
-    same marker by inheritance are one owner's. RuntimeError when something survives SIGKILL for `timeout_s`.
+    Only for owners known to be gone: a live server of this owner would be killed too. RuntimeError when something
+    survives SIGKILL for `timeout_s`.
     """
     killed: set[ProcessId] = set()
     deadline = time.monotonic() + timeout_s
-    while left := find_leftovers(owner):
+    while left := [process for process in find_leftovers(owner) if process not in spare]:
         if time.monotonic() > deadline:
             raise RuntimeError(f"processes of {owner} survive SIGKILL: {sorted(pid for pid, _ in left)}")
         shared_memory = guard.mapped_shared_memory(left)

@@ -58,6 +58,9 @@ REFUSALS = re.compile(
 )
 """Exceptions by which SGLang refuses an argument or a checkpoint: the same configuration will fail again."""
 
+MISSING = re.compile(r"^(?:ModuleNotFoundError|ImportError)\b")
+"""SGLang, or something it needs, cannot be imported."""
+
 DEVICE_TROUBLE = re.compile(r"CUDA error|NCCL error|cudaError|NVLink|Xid", re.I)
 """A device that failed is no fault of the configuration, whatever Python made of it."""
 
@@ -74,6 +77,8 @@ def classify(log: str, status: ExitStatus | None, phase: Phase, *, seconds: floa
     if sign is not None:
         kind, line = sign
         return _failure(phase, kind, line, log)
+    if cause is not None and MISSING.match(cause):
+        return _failure(phase, "no_engine", cause, log)
     if cause is not None and REFUSALS.match(cause) and not DEVICE_TROUBLE.search(cause):
         return _failure(phase, "bad_config", cause, log)
     if status is None:

@@ -17,6 +17,7 @@ from actors.engines.command import redact, server_args, server_command, world_si
 from actors.engines.draft_config import override_ids, write_draft_config
 from actors.engines.effective import is_another_server, log_findings, resolved_args, verify
 from actors.engines.environment import Environment, build_environment, is_simulating
+from actors.engines.forking import ForkServer
 from actors.engines.guarded_process import GuardedProcess, sweep_leftovers
 from actors.engines.launch_log import classify, tail
 from actors.engines.ports import PortLease, lease_ports
@@ -37,7 +38,8 @@ MEMORY_SLACK_MIB = 512
 class SglangServer:
     """An `Engine`. At most one server runs; everything it leaves on this machine is in `spec.work_dir`.
 
-    `close` may be called from another thread while `apply` works; `apply` then returns an `interrupted` failure.
+    With the start method `fork`, an idle interpreter from which servers are forked lives from the first `apply` to
+    `close`. `close` may be called from another thread while `apply` works, which then returns an `interrupted` failure.
     """
 
     def __init__(self, spec: ServerSpec) -> None:
@@ -47,6 +49,7 @@ class SglangServer:
         self._lock = threading.RLock()  # over _running and _stop
         self._running: _Running | None = None
         self._closed = False
+        self._forks: ForkServer | None = None
         self._launches = 0
         self._log: Path | None = None
         ended = sweep_leftovers(spec.owner)
@@ -67,6 +70,8 @@ class SglangServer:
                 break
             LOG.info("%s; trying other ports", outcome.message)
             outcome = self._launch(config)
+        if self._closed:
+            self.close()  # whoever interrupted this start may still be at it
         return outcome
 
     @property
@@ -90,7 +95,10 @@ class SglangServer:
 
     def close(self) -> None:
         self._closed = True
-        self._stop()
+        with self._lock:
+            self._stop()
+            if self._forks is not None:
+                self._forks.close()
 
     def _launch(self, config: EngineConfig) -> LaunchObservation | Failure:
         """One start. After a Failure nothing of it is left."""
@@ -100,6 +108,10 @@ class SglangServer:
             return planned
         environment, draft_config, scratch = planned
         try:
+            forks = self._fork_server(environment)
+            if isinstance(forks, Failure):
+                shutil.rmtree(scratch, ignore_errors=True)
+                return forks
             ports = lease_ports(spec.port)
         except InputError as problem:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -120,6 +132,7 @@ class SglangServer:
                 ports=ports,
                 scratch=scratch,
                 log=self._next_log(),
+                forks=forks,
             )
             self._running = running
         LOG.info("starting %s", " ".join(redact(command)))
@@ -146,6 +159,28 @@ class SglangServer:
             scratch.rmdir()
             return environment
         return environment, draft_config, scratch
+
+    def _fork_server(self, environment: Environment) -> ForkServer | Failure | None:
+        """The engine's fork server, ready; a new one when it has died; None when servers are executed."""
+        spec = self._spec
+        if spec.start_method != "fork":
+            return None
+        with self._lock:
+            if self._closed:
+                return Failure(phase="launch", kind="interrupted", message="the engine is closed")
+            if self._forks is not None and not self._forks.process.alive:
+                self._forks.close()
+                self._forks = None
+            if self._forks is None:
+                log = spec.work_dir / "fork-server.log"
+                self._forks = ForkServer(spec.python, environment.variables, log, spec.owner)
+            forks = self._forks
+        if forks.wait_until_ready(spec.ready_timeout_s, lambda: self._closed):
+            return forks
+        if self._closed:
+            return Failure(phase="launch", kind="interrupted", message="the engine is closed")
+        self._log = forks.log
+        return classify(read_log(forks.log), forks.process.exit_status(), "launch", seconds=spec.ready_timeout_s)
 
     def _next_log(self) -> Path:
         self._launches += 1
@@ -174,6 +209,7 @@ class _Running:
         ports: PortLease,
         scratch: Path,
         log: Path,
+        forks: ForkServer | None,
     ) -> None:
         self.config, self.log = config, log
         self._spec, self._args, self._command, self._environment = spec, args, command, environment
@@ -187,6 +223,8 @@ class _Running:
             status=log.with_suffix(".exit.json"),
             owner=spec.owner,
             grace_s=spec.stop_grace_s,
+            starter=None if forks is None else forks.start,
+            spare=frozenset() if forks is None else forks.process.identities,
         )
         self.base_url = f"http://{spec.host}:{ports.http}"
 

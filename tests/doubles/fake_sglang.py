@@ -1,6 +1,7 @@
 """A stand-in for SGLang's server: same arguments, same endpoints, no model, made to fail on demand.
 
-Run as an interpreter (`make_fake_python`), it answers every `-m sglang.launch_server ...` or `fork_server.py ...` call.
+Run as an interpreter (`make_fake_python`), it answers every call of `-m sglang.launch_server ...`
+and of `questions.py`; a study that uses it needs the start method `spawn`.
 Behaviour comes as JSON in the environment variable FAKE_SGLANG, so a study can set it in `engine.env`:
 
 mode             "serve" (default), "never_ready", "die_at_start", "die_after", "hang_after", "port_in_use_once"
@@ -45,6 +46,21 @@ def make_fake_python(folder: Path) -> Path:
     path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{Path(__file__).resolve()}" "$@"\n')
     path.chmod(0o755)
     return path
+
+
+def make_fake_package(folder: Path) -> Path:
+    """A folder for PYTHONPATH with a package `sglang` whose `launch_server` is this stand-in, for forked servers."""
+    modules = ("entrypoints.http_server", "managers.detokenizer_manager", "managers.scheduler", "models.registry")
+    for module in modules:
+        path = folder.joinpath("sglang", "srt", *module.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    for package in (folder / "sglang", *(path for path in (folder / "sglang").rglob("*") if path.is_dir())):
+        (package / "__init__.py").touch()
+    here = str(Path(__file__).resolve().parent)
+    program = f"import sys\nsys.path.insert(0, {here!r})\nfrom fake_sglang import serve\nserve(sys.argv[1:])\n"
+    (folder / "sglang" / "launch_server.py").write_text(program)
+    return folder
 
 
 def parse_args(argv: list[str]) -> dict[str, Any]:
@@ -330,8 +346,6 @@ def answer_question(argv: list[str]) -> None:
 def main(argv: list[str]) -> None:
     if argv[:2] == ["-m", "sglang.launch_server"]:
         serve(argv[2:])
-    elif argv and argv[0].endswith("fork_server.py"):
-        serve(argv[1:])
     elif argv and argv[0].endswith("questions.py"):
         answer_question(argv[1:])
     else:

@@ -86,6 +86,7 @@ def death(last: str, stamp: str = "[2026-11-29 17:58:51]") -> str:
             "No module named 'sglang'",
         ),
         ("ModuleNotFoundError: No module named 'sglang'", "no_engine", "No module named 'sglang'"),
+        ("ModuleNotFoundError: No module named 'triton'", "no_engine", "No module named 'triton'"),
         ("cannot start /nowhere/python: No such file or directory", "no_engine", "cannot start /nowhere/python"),
         (
             "[2026-11-29 17:42:06] ERROR:    [Errno 98] error while attempting to bind on address "

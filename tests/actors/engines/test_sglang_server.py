@@ -27,26 +27,36 @@ from results.observations import LaunchObservation
 class Bench:
     """Makes engines and checks at the end that nothing of them is left."""
 
-    def __init__(self, pair: TinyPair, folder: Path) -> None:
-        self.pair, self.folder = pair, folder
+    def __init__(self, pair: TinyPair, folder: Path, start_method: str) -> None:
+        self.pair, self.folder, self.start_method = pair, folder, start_method
         self.engines: list[tuple[SglangServer, ServerSpec]] = []
 
     def engine(self, plan: dict[str, Any] | None = None, **changes: Any) -> SglangServer:
+        changes.setdefault("start_method", self.start_method)
         spec = fake_spec(self.pair, self.folder / f"engine-{len(self.engines)}", plan, **changes)
         engine = SglangServer(spec)
         self.engines.append((engine, spec))
         return engine
 
     def leftovers(self) -> list[int]:
-        return [pid for _, spec in self.engines for pid, _ in find_leftovers(spec.owner)]
+        """Processes of our engines, but for the fork server and its guard while the engine is open."""
+        found = {process for _, spec in self.engines for process in find_leftovers(spec.owner)}
+        forks = [engine._forks for engine, _ in self.engines if engine._forks is not None and not engine._closed]
+        return [pid for pid, _ in found - {process for fork in forks for process in fork.process.identities}]
+
+
+both_ways = pytest.mark.parametrize("bench", ["spawn", "fork"], indirect=True)
+forked = pytest.mark.parametrize("bench", ["fork"], indirect=True)
 
 
 @pytest.fixture
-def bench(tiny_pair: TinyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def bench(
+    request: pytest.FixtureRequest, tiny_pair: TinyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    made = Bench(tiny_pair, tmp_path)
+    made = Bench(tiny_pair, tmp_path, getattr(request, "param", "spawn"))
     yield made
     for engine, _ in made.engines:
         engine.close()
@@ -83,6 +93,7 @@ def eventually_failed(engine: SglangServer) -> Failure:
     return failure
 
 
+@both_ways
 def test_the_same_configuration_keeps_the_server_and_another_relaunches(bench: Bench, tmp_path: Path) -> None:
     counts = tmp_path / "launches"
     engine = bench.engine({"count_file": str(counts), "grandchildren": True})
@@ -119,6 +130,7 @@ def test_the_observation_says_what_was_run(bench: Bench) -> None:
     assert 0 < observation.ready_s < 10
 
 
+@both_ways
 def test_a_server_that_never_gets_ready_is_a_timeout(bench: Bench) -> None:
     engine = bench.engine({"mode": "never_ready", "grandchildren": True}, ready_timeout_s=1.0)
     failure = failed(engine.apply(speculative(3, 4, 8)))
@@ -147,6 +159,7 @@ def test_a_server_that_dies_at_start_is_classified_by_its_log(bench: Bench, log:
     assert engine.failure_now() is None  # it is gone, and has been told
 
 
+@both_ways
 def test_a_server_that_dies_while_serving_is_noticed(bench: Bench) -> None:
     engine = bench.engine({"mode": "die_after", "after_requests": 1, "exit_code": 3, "grandchildren": True})
     launched(engine.apply(speculative(3, 4, 8)))
@@ -159,6 +172,7 @@ def test_a_server_that_dies_while_serving_is_noticed(bench: Bench) -> None:
     assert "exit code 3" in failure.message
 
 
+@both_ways
 def test_a_killed_server_is_a_crash_and_the_next_apply_starts_anew(bench: Bench) -> None:
     engine = bench.engine({"grandchildren": True})
     first = launched(engine.apply(baseline()))
@@ -170,6 +184,7 @@ def test_a_killed_server_is_a_crash_and_the_next_apply_starts_anew(bench: Bench)
     assert engine.failure_now() is None
 
 
+@both_ways
 def test_a_killed_guard_takes_the_server_with_it_and_the_engine_mends_the_rest(bench: Bench) -> None:
     engine = bench.engine({"grandchildren": True})
     launched(engine.apply(baseline()))
@@ -182,6 +197,18 @@ def test_a_killed_guard_takes_the_server_with_it_and_the_engine_mends_the_rest(b
     assert len(bench.leftovers()) == 4  # guard, server and two new sleepers
 
 
+@forked
+def test_a_killed_fork_server_takes_the_server_with_it_and_is_started_again(bench: Bench) -> None:
+    engine = bench.engine({"grandchildren": True})
+    launched(engine.apply(baseline()))
+    assert engine._forks is not None
+    os.kill(engine._forks.process.pid, signal.SIGKILL)
+    assert eventually_failed(engine).kind == "crash"
+    launched(engine.apply(baseline()))
+    assert len(bench.leftovers()) == 4
+
+
+@both_ways
 def test_what_a_killed_predecessor_left_is_ended_before_anything_starts(bench: Bench) -> None:
     first = bench.engine({"grandchildren": True})
     pid = launched(first.apply(baseline())).pid
@@ -259,6 +286,7 @@ def test_simulated_acceptance_is_refused_or_told(bench: Bench, monkeypatch: pyte
     assert "simulated acceptance is on" in inherited.message
 
 
+@both_ways
 def test_close_from_another_thread_interrupts_a_start(bench: Bench) -> None:
     engine = bench.engine({"mode": "never_ready", "grandchildren": True}, ready_timeout_s=60.0)
     threading.Timer(0.7, engine.close).start()
