@@ -94,8 +94,9 @@ def become_guard(guard: Any, request: dict[str, Any], descriptors: list[int]) ->
 def serve(path: str, guard: Any) -> None:
     """Answer requests for ever, one after the other."""
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(path + ".new")
     listener.listen()
+    os.rename(path + ".new", path)  # noqa: PTH104 - only now may anybody find it
     while True:
         connection, _ = listener.accept()
         content, descriptors, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, 2)

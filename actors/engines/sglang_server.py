@@ -123,17 +123,22 @@ class SglangServer:
                 ports.release()
                 shutil.rmtree(scratch, ignore_errors=True)
                 return Failure(phase="launch", kind="interrupted", message="the engine is closed")
-            running = _Running(
-                spec=spec,
-                config=config,
-                args=args,
-                command=command,
-                environment=environment,
-                ports=ports,
-                scratch=scratch,
-                log=self._next_log(),
-                forks=forks,
-            )
+            try:
+                running = _Running(
+                    spec=spec,
+                    config=config,
+                    args=args,
+                    command=command,
+                    environment=environment,
+                    ports=ports,
+                    scratch=scratch,
+                    log=self._next_log(),
+                    forks=forks,
+                )
+            except RuntimeError as problem:  # no guard: out of processes, or the fork server has just died
+                ports.release()
+                shutil.rmtree(scratch, ignore_errors=True)
+                return Failure(phase="launch", kind="crash", message=" ".join(str(problem).split()))
             self._running = running
         LOG.info("starting %s", " ".join(redact(command)))
         outcome = running.wait(lambda: self._closed)
