@@ -29,8 +29,8 @@ PROMPTS = ["the quick brown fox", "once upon a time there was", "a little", "def
 TOKENS = 24
 
 
-def generate(base_url: str, prompt: str) -> dict[str, Any]:
-    sampling = {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}
+def generate(base_url: str, prompt: str, tokens: int = TOKENS) -> dict[str, Any]:
+    sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
     body = json.dumps({"text": prompt, "sampling_params": sampling}).encode()
     request = urllib.request.Request(base_url + "/generate", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=120) as answer:
@@ -38,10 +38,10 @@ def generate(base_url: str, prompt: str) -> dict[str, Any]:
     return content
 
 
-def generate_all(base_url: str) -> list[dict[str, Any]]:
+def generate_all(base_url: str, tokens: int = TOKENS) -> list[dict[str, Any]]:
     """All prompts at once, so that batches are larger than one."""
     with ThreadPoolExecutor(len(PROMPTS)) as pool:
-        return list(pool.map(lambda prompt: generate(base_url, prompt), PROMPTS))
+        return list(pool.map(lambda prompt: generate(base_url, prompt, tokens), PROMPTS))
 
 
 def launch(engine: SglangServer, config: EngineConfig) -> LaunchObservation:
@@ -100,6 +100,22 @@ def check_counters(meta: dict[str, Any], config: EngineConfig) -> None:
     assert sum(i * count for i, count in enumerate(histogram)) == meta["spec_num_correct_drafts"]
     assert meta["spec_num_proposed_drafts"] == steps * (config.triple.num_draft_tokens - 1)
     assert 1 <= TOKENS / steps <= config.triple.ceiling + 1
+
+
+def test_simulated_acceptance_is_what_the_counters_show(tiny_pair: TinyPair, tmp_path: Path) -> None:
+    """SGLang's own simulation as the ground truth: steps accept 2 or 3 drafts so that the mean comes out."""
+    asked = {"environment": {"SGLANG_SIMULATE_ACC_LEN": "3.24"}, "allow_simulated": True}
+    spec = real_spec(tiny_pair, tmp_path, args={"context_length": 512}, **asked)
+    engine = SglangServer(spec)
+    try:
+        observation = launch(engine, speculative(5, 1, 6))
+        answers = [answer["meta_info"] for answer in generate_all(engine.base_url, tokens=100)]
+    finally:
+        engine.close()
+    drafts = sum(meta["spec_num_correct_drafts"] for meta in answers)
+    steps = sum(meta["spec_verify_ct"] for meta in answers)
+    assert 1 + drafts / steps == pytest.approx(3.24, abs=0.05)
+    assert any("acceptance is simulated" in finding for finding in observation.findings)
 
 
 def test_a_setting_that_sglang_accepts_and_dies_of(tiny_pair: TinyPair, tmp_path: Path) -> None:
