@@ -13,9 +13,13 @@ from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.commands.check import check
 from sweeps.commands.explain import explain
 from sweeps.commands.plan import plan
+from sweeps.commands.resume import resume
+from sweeps.commands.run import run
 from sweeps.commands.schema import schema
+from sweeps.commands.status import status
 from sweeps.commands.submit import submit
 from sweeps.commands.surface import surface
+from sweeps.commands.sync import sync
 from sweeps.commands.version import version
 
 DONE, FAILED, BAD_INPUT, BAD_ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 130
@@ -31,12 +35,16 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(plan)
+app.command()(run)
+app.command()(resume)
+app.command()(status)
+app.command()(submit)
+app.command()(sync)
 app.command()(check)
 app.command()(explain)
-app.command()(plan)
-app.command()(schema)
-app.command()(submit)
 app.command()(surface)
+app.command()(schema)
 app.command()(version)
 
 
@@ -47,11 +55,11 @@ def specsweep(
 ) -> None:
     import logging
 
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    # the level is the handler's: a study's own log wants more than the terminal
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.INFO if verbose else logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=handler.level, force=True)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -73,6 +75,12 @@ class StudyPlace:
         return spec.tracking.uri or f"sqlite:///{self.home / 'mlflow.db'}"
 
 
+    @property
+    def artifact_root(self) -> Path:
+        """Where MLflow keeps artifacts when its store is a database."""
+        return self.home / "mlflow-artifacts"
+
+
 def home_folder(environment: Mapping[str, str] | None = None) -> Path:
     """`$SPECSWEEP_HOME`, else `specsweep` in the user's data folder (XDG). Not created.
 
@@ -119,19 +127,32 @@ def claim_study(spec: SweepSpec, home: Path) -> StudyPlace:
     place = StudyPlace(home=home, folder=home / spec.study)
     _check_writable(place.folder)
     if place.exists:
-        differences = list(_differences(place.read_spec(), spec))
-        if differences:
-            path, there, here = differences[0]
-            more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
-            raise InputError(
-                f"study {place.name!r} exists in {home} with another {show_path(path)}: {show(there)} there, "
-                f"{show(here)} here{more}; give this spec another `study` name"
-            )
+        check_continues(place, spec)
     elif place.folder.exists() and any(place.folder.iterdir()):
         raise InputError(
             f"{place.folder}: not empty and not a study ({SPEC_FILE} is missing); give another `study` name"
         )
     return place
+
+
+def check_continues(place: StudyPlace, spec: SweepSpec) -> None:
+    """InputError, naming the first differing key with both values, when results of `spec` would not be comparable with
+    those of the study in `place`."""
+    differences = list(_differ(place.read_spec().model_dump(), spec.model_dump(), ()))
+    if differences:
+        path, there, here = differences[0]
+        more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
+        raise InputError(
+            f"study {place.name!r} exists in {place.home} with another {show_path(path)}: {show(there)} there, "
+            f"{show(here)} here{more}; give this spec another `study` name"
+        )
+
+
+def discard_unused(place: StudyPlace) -> None:
+    """Removes the study's folder, and the home when it is then empty; only for a study that was never recorded in."""
+    shutil.rmtree(place.folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        place.home.rmdir()
 
 
 def save_spec(place: StudyPlace, spec: SweepSpec) -> None:
@@ -156,10 +177,6 @@ def _check_writable(folder: Path) -> None:
         Path(tempfile.mkdtemp(prefix=".specsweep-", dir=existing)).rmdir()
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror} ({existing}); set SPECSWEEP_HOME") from error
-
-
-def _differences(there: SweepSpec, here: SweepSpec) -> Iterator[tuple[KeyPath, Any, Any]]:
-    yield from _differ(there.model_dump(), here.model_dump(), ())
 
 
 def _differ(there: Any, here: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any, Any]]:

@@ -60,21 +60,20 @@ def open_progress(stream: TextIO) -> Progress:
 
 
 class PlainProgress:
-    """News as lines; the standing follows when it changed, and now and then without news."""
+    """News as lines; the standing follows when a trial is over, and now and then without news."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream: TextIO | None = stream
         self._clock = clock
-        self._counts: tuple[int, ...] | None = None
+        self._done: int | None = None
         self._said_at_s = float("-inf")
 
     def say(self, line: str) -> None:
         self._write(line)
 
     def update(self, standing: Standing) -> None:
-        counts = (standing.done, standing.failed, standing.running)
-        if counts != self._counts or self._clock() - self._said_at_s >= PLAIN_INTERVAL_S:
-            self._counts = counts
+        if standing.done != self._done or self._clock() - self._said_at_s >= PLAIN_INTERVAL_S:
+            self._done = standing.done
             self._write(f"[{standing}]")
 
     def close(self) -> None:

@@ -32,6 +32,12 @@ def _space(spec: SweepSpec) -> Iterator[Problem]:
     settings = math.prod([*sizes, *(len(values) for values in spec.space.flags.values())])
     if settings > MAX_SETTINGS:
         yield ("space",), f"the space has {settings} settings; at most {MAX_SETTINGS}"
+    sizes_asked = [(("space", "tp_size"), max(spec.space.tp_size))]
+    if spec.suspect is not None:
+        sizes_asked.append((("suspect", "tp_size"), spec.suspect.tp_size))
+    for path, size in sizes_asked:
+        if spec.cluster.gpus is not None and size > spec.cluster.gpus:
+            yield path, f"{size} is more than cluster.gpus allows ({spec.cluster.gpus})"
 
 
 def _flags(spec: SweepSpec) -> Iterator[Problem]:

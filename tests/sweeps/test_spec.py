@@ -135,6 +135,8 @@ CASES = [
         "engine: {args: {x: 2}}\nspace:\n  flags: {x: [1]}\n",
         ":3: space.flags.x: this flag is also fixed in engine.args",
     ),
+    ("cluster: {gpus: 2}\nspace: {tp_size: [1, 4]}\n", ":2: space.tp_size: 4 is more than cluster.gpus allows (2)"),
+    ("cluster: {gpus: 2}\nsuspect: {tp_size: 8}\n", ":2: suspect.tp_size: 8 is more than cluster.gpus allows (2)"),
     ("cluster: {gpus: 0}\n", ":1: cluster.gpus: 0 is not a whole number of at least 1"),
     ("cluster: {gpus: true}\n", ":1: cluster.gpus: true is not a whole number of at least 1"),
     ("space:\n  num_steps: [1, true]\n", ":2: space.num_steps[1]: true is not a whole number of at least 1"),

@@ -1,0 +1,49 @@
+"""`specsweep run`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from search_spaces.errors import InputError
+from sweeps.commands.options import AsJson, Overrides, SpecFile, print_json
+
+
+def run(
+    spec_file: SpecFile,
+    *,
+    overrides: Overrides = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything that can be checked without a launch, then stop.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a sweep: launch servers, measure them, find the best setting.
+
+    The study is kept in $SPECSWEEP_HOME (default: specsweep in your data folder) and survives anything; running the
+    same spec again continues it. Ctrl-C once stops cleanly (exit code 130).
+
+    Example: specsweep run sweeps/specs/demo.yaml --set budget.trials=10
+    """
+    from sweeps.driving import check_port, drive
+    from sweeps.home import claim_study, home_folder
+    from sweeps.plan_view import show_plan
+    from sweeps.planning import make_plan
+    from sweeps.spec import load_spec
+
+    spec = load_spec(spec_file, overrides or ())
+    place = claim_study(spec, home_folder())
+    try:
+        plan = make_plan(spec)
+        plan.servers.require_legal()
+        check_port(spec)
+    except InputError as error:
+        raise InputError(f"{spec_file}: {error}") from error
+    if not dry_run:
+        raise typer.Exit(drive(spec, place, as_json=as_json))
+    if as_json:
+        print_json(plan.to_json() | {"folder": str(place.folder), "exists": place.exists})
+    else:
+        typer.echo(show_plan(plan, spec.cluster.gpus, 180.0))
+        typer.echo(f"\nWould {'continue' if place.exists else 'begin'} the study in {place.folder}")

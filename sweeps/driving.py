@@ -1,0 +1,117 @@
+"""Driving one sweep from the command line: what is kept, what is shown, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import Iterator
+
+import typer
+
+from results.store import StudyFolder
+from search_spaces.errors import EnvironmentProblem, InputError
+from sweeps.commands.options import print_json
+from sweeps.compose import SweepResult, run_sweep
+from sweeps.home import StudyPlace, discard_unused, save_spec
+from sweeps.progress import open_progress, show_duration
+from sweeps.spec_schema import SweepSpec
+from sweeps.study_status import objective_of, read_status
+from sweeps.terminal import TerminalObserver
+
+DONE, FAILED, INTERRUPTED = 0, 1, 130
+DRIVER_LOG = "driver.log"
+
+_REASONS = {
+    "exhausted": "everything in the space has been measured",
+    "trials": "budget.trials is spent",
+    "launches": "budget.launches is spent",
+    "wall_time_s": "budget.wall_time_s is spent",
+    "interrupted": "stopped",
+}
+
+
+def drive(spec: SweepSpec, place: StudyPlace, *, as_json: bool) -> int:
+    """Runs or continues the study in `place` and shows it; returns the exit code.
+
+    With `as_json` the news go to stderr and one JSON object to stdout. When the sweep cannot begin at all, a study that
+    was new is taken away again.
+    """
+    begun = StudyFolder(place.folder).trial_ids()
+    progress = open_progress(sys.stderr if as_json else sys.stdout)
+    try:
+        with _all_or_nothing(place, is_new=not place.exists):
+            opening = f"study {place.name} {'continues' if place.exists else 'begins'} in {place.folder}"
+            save_spec(place, spec)
+            with _driver_log(StudyFolder(place.folder)):
+                result = run_sweep(spec, place, TerminalObserver(progress, objective_of(spec), opening))
+    finally:
+        progress.close()
+    _conclude(result, place, as_json=as_json, had_records=bool(begun))
+    return _exit_code(result)
+
+
+def check_port(spec: SweepSpec) -> None:
+    """InputError when the fixed port of the spec is taken on this machine."""
+    port = spec.engine.port
+    if port is None:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((spec.engine.host, port))
+        except OSError as error:
+            raise InputError(
+                f"engine.port: {port} cannot be used on {spec.engine.host}: {error.strerror}; "
+                "leave the key out and a free port is chosen"
+            ) from error
+
+
+@contextlib.contextmanager
+def _all_or_nothing(place: StudyPlace, *, is_new: bool) -> Iterator[None]:
+    try:
+        yield
+    except (InputError, EnvironmentProblem):
+        if is_new and not StudyFolder(place.folder).trial_ids():
+            discard_unused(place)
+        raise
+
+
+@contextlib.contextmanager
+def _driver_log(folder: StudyFolder) -> Iterator[None]:
+    """The driver's own log, in the study's folder; appended to by every session."""
+    folder.logs_path.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(folder.logs_path / DRIVER_LOG, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    ours = [logging.getLogger(name) for name in ("sweeps", "actors", "results", "search_spaces")]
+    levels = [logger.level for logger in ours]
+    for logger in ours:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, level in zip(ours, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+        handler.close()
+
+
+def _conclude(result: SweepResult, place: StudyPlace, *, as_json: bool, had_records: bool) -> None:
+    read = read_status(place)
+    if as_json:
+        print_json(read.to_json() | {"reason": result.reason})
+        return
+    if had_records and (result.recovered.told or result.recovered.again):
+        typer.echo(str(result.recovered))
+    typer.echo(f"\n{_REASONS[result.reason]}, after {show_duration(result.standing.elapsed_s)}\n")
+    typer.echo(read.to_text())
+    if result.interrupted:
+        typer.echo(f"\nNothing is lost; continue with `specsweep resume {place.name}`")
+
+
+def _exit_code(result: SweepResult) -> int:
+    if result.interrupted:
+        return INTERRUPTED
+    return DONE if result.best is not None else FAILED
