@@ -13,6 +13,7 @@ from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.commands.check import check
 from sweeps.commands.explain import explain
 from sweeps.commands.plan import plan
+from sweeps.commands.report import report
 from sweeps.commands.resume import resume
 from sweeps.commands.run import run
 from sweeps.commands.schema import schema
@@ -39,6 +40,7 @@ app.command()(plan)
 app.command()(run)
 app.command()(resume)
 app.command()(status)
+app.command()(report)
 app.command()(submit)
 app.command()(sync)
 app.command()(check)

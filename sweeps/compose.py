@@ -68,6 +68,8 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
     plan = make_plan(spec)
     plan.servers.require_legal()
     workload = make_workload(spec)
+    # Ray takes seconds to start and MLflow to make its store: what is missing is said before
+    find_engine(spec.engine.python or sys.executable, "cpu" if spec.engine.device == "cpu" else "cuda")
     folder = StudyFolder(place.folder)
     folder.path.mkdir(parents=True, exist_ok=True)
     with hold_folder(folder.lock_path) as owner:
@@ -89,8 +91,8 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
             identity=_identity(spec, workload.workload_id),
             stays_on_tp=spec.engine.switching != "off",
         )
-        view = _view(spec, place, folder)
         with _lease(study, owner) as lease, _groups(spec, plan, place) as pool:
+            view = _view(spec, place, folder)
             recovered = recover(study, records, objective, retries=spec.budget.retries)
             for label, setting in first_settings(legal, plan.suspect_setting):
                 study.enqueue(setting, role="suspect" if label == "suspect" else "search", label=label)

@@ -10,14 +10,17 @@ from collections.abc import Iterator
 
 import typer
 
+from results.report import report_json
+from results.report_pages import write_report
 from results.store import StudyFolder
 from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.commands.options import print_json
 from sweeps.compose import SweepResult, run_sweep
 from sweeps.home import StudyPlace, discard_unused, save_spec
 from sweeps.progress import open_progress, show_duration
+from sweeps.report_view import print_report
 from sweeps.spec_schema import SweepSpec
-from sweeps.study_status import objective_of, read_status
+from sweeps.study_status import objective_of, report_of
 from sweeps.terminal import TerminalObserver
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
@@ -38,17 +41,16 @@ def drive(spec: SweepSpec, place: StudyPlace, *, as_json: bool) -> int:
     With `as_json` the news go to stderr and one JSON object to stdout. When the sweep cannot begin at all, a study that
     was new is taken away again.
     """
-    begun = StudyFolder(place.folder).trial_ids()
     progress = open_progress(sys.stderr if as_json else sys.stdout)
     try:
         with _all_or_nothing(place, is_new=not place.exists):
             opening = f"study {place.name} {'continues' if place.exists else 'begins'} in {place.folder}"
             save_spec(place, spec)
-            with _driver_log(StudyFolder(place.folder)):
+            with _driver_log(place.records):
                 result = run_sweep(spec, place, TerminalObserver(progress, objective_of(spec), opening))
     finally:
         progress.close()
-    _conclude(result, place, as_json=as_json, had_records=bool(begun))
+    _conclude(result, spec, place, as_json=as_json)
     return _exit_code(result)
 
 
@@ -73,7 +75,7 @@ def _all_or_nothing(place: StudyPlace, *, is_new: bool) -> Iterator[None]:
     try:
         yield
     except (InputError, EnvironmentProblem):
-        if is_new and not StudyFolder(place.folder).trial_ids():
+        if is_new and not place.records.trial_ids():
             discard_unused(place)
         raise
 
@@ -98,17 +100,23 @@ def _driver_log(folder: StudyFolder) -> Iterator[None]:
         handler.close()
 
 
-def _conclude(result: SweepResult, place: StudyPlace, *, as_json: bool, had_records: bool) -> None:
-    read = read_status(place)
+def _conclude(result: SweepResult, spec: SweepSpec, place: StudyPlace, *, as_json: bool) -> None:
+    report = report_of(place)
+    paths = write_report(report, place.records)
     if as_json:
-        print_json(read.to_json() | {"reason": result.reason})
+        print_json(report_json(report) | {"reason": result.reason, "folder": str(place.folder)})
         return
-    if had_records and (result.recovered.told or result.recovered.again):
-        typer.echo(str(result.recovered))
+    recovered = result.recovered
+    if recovered.told or recovered.again or recovered.given_up:
+        typer.echo(str(recovered))
     typer.echo(f"\n{_REASONS[result.reason]}, after {show_duration(result.standing.elapsed_s)}\n")
-    typer.echo(read.to_text())
+    print_report(report, sys.stdout)
+    typer.echo(f"\nReport: {next(path for path in paths if path.suffix == '.md')}")
+    if spec.tracking.enabled:
+        uri = place.tracking_uri(spec)
+        typer.echo(f"MLflow: {uri if uri.startswith('http') else f'mlflow ui --backend-store-uri {uri}'}")
     if result.interrupted:
-        typer.echo(f"\nNothing is lost; continue with `specsweep resume {place.name}`")
+        typer.echo(f"Stopped; nothing is lost: specsweep resume {place.name}")
 
 
 def _exit_code(result: SweepResult) -> int:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import InputError
 from sweeps.nearest import nearest
@@ -17,6 +17,9 @@ from sweeps.spec import dump_snapshot, load_spec
 from sweeps.spec_fields import show
 from sweeps.spec_schema import SweepSpec
 from sweeps.spec_yaml import KeyPath, show_path
+
+if TYPE_CHECKING:
+    from results.store import StudyFolder
 
 SPEC_FILE = "spec.json"
 
@@ -59,6 +62,14 @@ class StudyPlace:
         return self.folder / SPEC_FILE
 
     @property
+    def records(self) -> StudyFolder:
+        """The records of the study, and every other path in its folder."""
+        # the table of requests is a Parquet file, whose library takes a second to import
+        from results.store import StudyFolder
+
+        return StudyFolder(self.folder)
+
+    @property
     def exists(self) -> bool:
         return self.spec_file.is_file()
 
@@ -73,7 +84,6 @@ class StudyPlace:
     def tracking_uri(self, spec: SweepSpec) -> str:
         """MLflow's store: the spec's, else SQLite beside all studies, so that they can be compared."""
         return spec.tracking.uri or f"sqlite:///{self.home / 'mlflow.db'}"
-
 
     @property
     def artifact_root(self) -> Path:

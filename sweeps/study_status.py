@@ -9,7 +9,7 @@ from results.measured_settings import MeasuredSetting
 from results.objective import METRIC_WORDS, Objective
 from results.ranking import RankedSetting, rank
 from results.records import TrialRecord
-from results.store import StudyFolder
+from results.report import Report, build_report
 from search_spaces.sglang_rules import RuleBook
 from sweeps.baselines import fixed_trials
 from sweeps.home import StudyPlace
@@ -75,7 +75,7 @@ class StudyStatus:
 
 def read_status(place: StudyPlace) -> StudyStatus:
     """Reads spec and records. InputError when one of them is unreadable."""
-    spec, folder = place.read_spec(), StudyFolder(place.folder)
+    spec, folder = place.read_spec(), place.records
     records = folder.records()
     objective = objective_of(spec)
     return StudyStatus(
@@ -90,6 +90,13 @@ def read_status(place: StudyPlace) -> StudyStatus:
     )
 
 
+def report_of(place: StudyPlace) -> Report:
+    """The report on a study, from its spec and records. InputError when one of them is unreadable."""
+    spec = place.read_spec()
+    greedy = spec.workload.temperature == 0
+    return build_report(place.records, objective_of(spec), study=place.name, greedy=greedy)
+
+
 def objective_of(spec: SweepSpec) -> Objective:
     """The spec's objective with its defaults filled in."""
     return Objective(metric=spec.objective.metric, concurrency=spec.objective_concurrency, goal=spec.objective.goal)
@@ -101,8 +108,9 @@ def _left(spec: SweepSpec, records: tuple[TrialRecord, ...]) -> int:
     ledger = Ledger(records, repeats=repeats)
     legal = LegalSpace(plan.space, RuleBook(plan.context).resolve)
     open_configs = [config for config in legal.configs if ledger.is_open(config)]
-    fixed = open_tasks(fixed_trials(plan, legal), records)
-    return sum(repeats - ledger.launches(config) for config in open_configs) + len(fixed)
+    fixed = fixed_trials(plan, legal, repeats=spec.budget.baselines, expected_trials=legal.size * repeats)
+    left_fixed = len(open_tasks(fixed, records))
+    return sum(repeats - ledger.launches(config) for config in open_configs) + left_fixed
 
 
 def _best_json(best: RankedSetting) -> dict[str, Any]:

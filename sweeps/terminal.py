@@ -27,7 +27,9 @@ class TerminalObserver:
         if failure is None:
             self._progress.say(f"{record.trial_id}  measured   {show_values(record, self._objective)}, {took}")
         else:
-            self._progress.say(f"{record.trial_id}  failed     {failure.kind} in {failure.phase}: {failure.message}, {took}")
+            self._progress.say(
+                f"{record.trial_id}  failed     {failure.kind} in {failure.phase}: {failure.message}, {took}"
+            )
 
     def answered(self, trial: StudyTrial, record: TrialRecord) -> None:
         self._progress.say(f"trial {trial.number} is the same server as {record.trial_id}: not launched again")

@@ -15,16 +15,14 @@ def sync(study: Study, *, overrides: Overrides = None, as_json: AsJson = False) 
     May be repeated, and may fill an empty store: specsweep sync demo --set tracking.uri=http://127.0.0.1:5000
     """
     from results.mlflow_view import MlflowView
-    from results.store import StudyFolder
     from sweeps.home import find_study, home_folder
 
     place = find_study(study, home_folder())
     spec = place.read_spec(tuple(overrides or ()))
-    folder = StudyFolder(place.folder)
-    records = folder.records()
+    records = place.records.records()
     uri = place.tracking_uri(spec)
     view = MlflowView.open_or_fail(
-        uri, folder, study=spec.study, experiment=spec.tracking.experiment, artifact_root=place.artifact_root
+        uri, place.records, study=spec.study, experiment=spec.tracking.experiment, artifact_root=place.artifact_root
     )
     done = view.sync(records)
     if as_json:

@@ -1,0 +1,44 @@
+"""`specsweep report`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+from sweeps.commands.options import AsJson, Study, print_json
+
+
+def report(
+    study: Study,
+    *,
+    output_format: Annotated[
+        Literal["text", "md", "html"], typer.Option("--format", help="What to print on standard output.")
+    ] = "text",
+    plots: Annotated[bool, typer.Option(help="Draw the plots as well.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a study found: the table, the best setting, its launch command, and the limits of the numbers.
+
+    report.md, report.html and report.json are written anew into the study's folder. A study that is still running may
+    be reported on.
+
+    Example: specsweep report demo --format md > demo.md
+    """
+    from results.report import report_json
+    from results.report_pages import report_html, report_markdown, write_report
+    from sweeps.home import find_study, home_folder
+    from sweeps.report_view import print_report
+    from sweeps.study_status import report_of
+
+    place = find_study(study, home_folder())
+    found = report_of(place)
+    paths = write_report(found, place.records, with_plots=plots)
+    if as_json:
+        print_json(report_json(found))
+    elif output_format == "text":
+        print_report(found, sys.stdout)
+        typer.echo(f"\nReport: {next(path for path in paths if path.suffix == '.md')}")
+    else:
+        typer.echo(report_markdown(found) if output_format == "md" else report_html(found), nl=False)

@@ -1,0 +1,55 @@
+"""A report as the terminal shows it: sentences, table, limits, the command to run, the next step."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import TextIO
+
+from results.report import Report
+from results.table import detail_for, ranking_table, table_columns, table_rows
+from sweeps.text_table import format_table
+
+PLAIN_WIDTH = 120
+WRAP_WIDTH = 110
+
+
+def print_report(report: Report, stream: TextIO) -> None:
+    """In colour and fitted to the width on a terminal, plain text without control characters elsewhere."""
+    head, tail = "\n".join(_head(report)), "\n".join(_tail(report))
+    if not stream.isatty():
+        stream.write("\n".join(part for part in (head, _plain_table(report), tail) if part) + "\n")
+        return
+    # rich is needed on a terminal only
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False)
+    console.print(head, markup=False, soft_wrap=True)
+    if report.ranking.settings or report.ranking.baselines:
+        console.print(ranking_table(report.ranking, width=console.width))
+    console.print(tail, markup=False, soft_wrap=True)
+
+
+def _head(report: Report) -> Iterator[str]:
+    for sentence in report.summary:
+        yield from textwrap.wrap(sentence, WRAP_WIDTH)
+    yield ""
+
+
+def _plain_table(report: Report) -> str:
+    ranking = report.ranking
+    rows = table_rows(ranking, detail_for(ranking, PLAIN_WIDTH))
+    return format_table(table_columns(ranking, detail_for(ranking, PLAIN_WIDTH)), rows) + "\n" if rows else ""
+
+
+def _tail(report: Report) -> Iterator[str]:
+    for title, lines in (("Limits of these numbers", report.caveats), ("Findings", report.ranking.findings)):
+        if lines:
+            yield f"{title}:"
+            for line in lines:
+                yield from textwrap.wrap(line, WRAP_WIDTH, initial_indent="  - ", subsequent_indent="    ")
+            yield ""
+    yield from textwrap.wrap(f"Next: {report.next_step}", WRAP_WIDTH)
+    if report.launch is not None:
+        # not wrapped: it is to be copied
+        yield f"\n{report.launch}"
