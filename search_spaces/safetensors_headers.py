@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from search_spaces.errors import InputError
 from search_spaces.model_facts import TensorFacts
@@ -21,9 +21,11 @@ MAX_HEADER_BYTES = 100_000_000
 _LFS_PREFIX = b"version https://git-lfs"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TensorPlace:
-    """Where a tensor lies: its file, its first byte there, its length in bytes, and what the header says of it."""
+class TensorPlace(NamedTuple):
+    """Where a tensor lies: its file, its first byte there, its length in bytes, and what the header says of it.
+
+    A named tuple because a large checkpoint has a hundred thousand of them.
+    """
 
     file: Path
     offset: int
@@ -50,17 +52,18 @@ def scan_headers(folder: Path, keep: Callable[[str], bool] = lambda _: True) -> 
     if not files and not missing:
         return HeaderScan(unread=_why_unread(folder))
     places: dict[str, TensorPlace] = {}
+    known: dict[Any, TensorFacts] = {}
     problems = [f"{name} is named by the index but is not there" for name in missing]
     for file in files:
         header, data_start, size = _read_header(file)
-        ends = [data_start]
+        end = data_start
         for name, entry in header.items():
-            place = _tensor_place(file, name, entry, data_start)
-            ends.append(place.offset + place.length)
+            first, last = _data_offsets(file, name, entry)
+            end = max(end, data_start + last)
             if keep(name):
-                places[name] = place
-        if max(ends) > size:
-            problems.append(f"{file.name} holds {size} bytes of the {max(ends)} that its header declares")
+                places[name] = TensorPlace(file, data_start + first, last - first, _facts(file, name, entry, known))
+        if end > size:
+            problems.append(f"{file.name} holds {size} bytes of the {end} that its header declares")
     return HeaderScan(places=places, problems=tuple(problems))
 
 
@@ -131,17 +134,32 @@ def _read_header(file: Path) -> tuple[dict[str, Any], int, int]:
     return header, 8 + length, size
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _tensor_place(file: Path, name: str, entry: Any, data_start: int) -> TensorPlace:
+def _data_offsets(file: Path, name: str, entry: Any) -> tuple[int, int]:
     try:
-        dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        first, last = entry["data_offsets"]
+        if type(first) is int and type(last) is int and 0 <= first <= last:
+            return first, last
     except (TypeError, KeyError, ValueError):
-        raise InputError(f"{file}: header entry {name!r} lacks dtype, shape or data_offsets") from None
-    sound = isinstance(dtype, str) and isinstance(shape, list) and all(_whole(n) for n in [*shape, begin, end])
-    if not sound or end < begin:
-        raise InputError(f"{file}: header entry {name!r} is not a tensor: {str(entry)[:120]}")
-    facts = TensorFacts(dtype=dtype, shape=tuple(shape))
-    return TensorPlace(file=file, offset=data_start + begin, length=end - begin, facts=facts)
+        pass
+    raise _no_tensor(file, name, entry)
+
+
+def _facts(file: Path, name: str, entry: dict[str, Any], known: dict[Any, TensorFacts]) -> TensorFacts:
+    """The facts of an entry, shared between equal entries: a model has few shapes and many tensors."""
+    dtype, shape = entry.get("dtype"), entry.get("shape")
+    try:
+        key = (dtype, *shape)  # type: ignore[misc]
+        if key in known:
+            return known[key]
+    except TypeError:
+        raise _no_tensor(file, name, entry) from None
+    if not isinstance(dtype, str) or not isinstance(shape, list) or any(type(n) is not int or n < 0 for n in shape):
+        raise _no_tensor(file, name, entry)
+    known[key] = TensorFacts(dtype=dtype, shape=tuple(shape))
+    return known[key]
+
+
+def _no_tensor(file: Path, name: str, entry: Any) -> InputError:
+    return InputError(
+        f"{file}: header entry {name!r} is no tensor with dtype, shape and data_offsets: {str(entry)[:120]}"
+    )

@@ -66,6 +66,18 @@ def _ratio_kind(row: ExternalRow, triple: Triple | None) -> str | None:
     return rate_definition(row.accept_length, tokens, row.accepted / row.drafts) or "neither"
 
 
+def _reported_rate(row: ExternalRow, triple: Triple | None) -> Iterator[str]:
+    """A rate given among the flags is named when it is not (AL - 1)/(n - 1); it is never used."""
+    rate = row.flags.get("accept_rate")
+    if not isinstance(rate, int | float) or row.accept_length is None or triple is None or triple.num_draft_tokens < 2:
+        return
+    kind = rate_definition(row.accept_length, triple.num_draft_tokens, rate / 100 if rate > 1 else float(rate))
+    if kind == "tokens_over_draft_tokens":
+        yield f"accept_rate {rate:g} is AL/n, the rate of older versions, not (AL - 1)/(n - 1)"
+    elif kind is None:
+        yield f"accept_rate {rate:g} fits neither (AL - 1)/(n - 1) nor AL/n"
+
+
 def _counter_faults(row: ExternalRow, triple: Triple | None) -> Iterator[str]:
     if row.histogram and sum(row.histogram):
         steps, accepted = sum(row.histogram), sum(i * count for i, count in enumerate(row.histogram))
@@ -75,6 +87,7 @@ def _counter_faults(row: ExternalRow, triple: Triple | None) -> Iterator[str]:
             yield f"the histogram accepts {accepted} drafts, the row says {row.accepted}"
         if triple and any(row.histogram[triple.num_steps + 1 :]):
             yield f"a verify step accepted more than num_steps = {triple.num_steps} drafts"
+    yield from _reported_rate(row, triple)
     kind = _ratio_kind(row, triple)
     if kind == "tokens_over_draft_tokens":
         yield "accepted / drafts is AL/n, the rate of older versions, not (AL - 1)/(n - 1)"

@@ -39,7 +39,7 @@ def cache(readings: Sequence[Reading]) -> OtherVerdict | None:
     known = [r for r in readings if r.row.cached_token_share is not None or r.row.radix_cache is False]
     if known:
         return OtherVerdict(
-            kind="cache", verdict="no", evidence=f"no prompt token came from the cache ({known[0].name})"
+            kind="cache", verdict="no", evidence=f"no prompt was measured on a warm cache ({known[0].name})"
         )
     return None
 
@@ -120,8 +120,10 @@ def harness(readings: Sequence[Reading]) -> OtherVerdict | None:
         return OtherVerdict(kind="harness", verdict="yes", evidence="; ".join(dict.fromkeys(reasons)))
     without = [reading for reading in readings if reading.speculative and reading.row.cuda_graph is False]
     if without:
+        mixed = any(reading.row.cuda_graph for reading in readings)
         text = f"{without[0].name}: decoding ran without CUDA graphs, which costs throughput and not accept length"
-        return OtherVerdict(kind="harness", verdict="undecided", evidence=text)
+        text += "; another row had them, so their throughputs do not compare" if mixed else ""
+        return OtherVerdict(kind="harness", verdict="yes" if mixed else "undecided", evidence=text)
     named = [r for r in readings if r.row.concurrency is not None or r.row.cuda_graph is not None]
     if named:
         return OtherVerdict(kind="harness", verdict="no", evidence="concurrency and graphs were not limited")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from results.attributed import explanation_of
 from results.attribution import GROUPS, Corner, Group, attribute, corners, shapley_values
 from results.stats import Pair
 
@@ -95,3 +96,15 @@ def test_missing_corners_and_prompts_are_refused() -> None:
         attribute(short)
     with pytest.raises(ValueError, match="share no prompt"):
         attribute({corner: {f"{i}": (2.0, 1.0)} for i, corner in enumerate(corners())})
+
+
+def test_an_attribution_as_verdicts() -> None:
+    result = attribute(additive({"config": 0.5}, prompts=40, noise=0.01, seed=4))
+    explanation = explanation_of(result, evidence={"config": "ceiling 2"})
+    assert [verdict.verdict for verdict in explanation.verdicts] == ["yes", "no", "no"]
+    assert "ceiling 2" in explanation.cause("config").evidence
+    content = explanation.to_json()
+    assert content["gap"]["value"] == pytest.approx(sum(row["share"] for row in content["verdicts"]), abs=1e-4)
+    assert len(content["gap"]["interactions"]) == 4
+    low, high = content["verdicts"][0]["interval"]
+    assert low <= 0.5 <= high

@@ -438,3 +438,21 @@ def test_a_tree_without_a_histogram_is_not_called_healthy() -> None:
     assert answers == ("no", "undecided", "no")
     _, answers = verdicts({**tree, "accept_length": 3.0, "histogram": [20, 20, 20, 20, 10, 10]})
     assert answers == ("no", "no", "no")
+
+
+@pytest.mark.parametrize(
+    ("length", "rate", "words"),
+    [(1.94, 48.5, "AL/n"), (2.99, 66, None), (3.93, 74.6, "fits neither"), (2.5, 0.625, "AL/n"), (2.5, 0.5, None)],
+)
+def test_reported_rates_are_named(length: float, rate: float, words: str | None) -> None:
+    explanation, _ = verdicts({**CHAIN_3, "accept_length": length, "flags": {"accept_rate": rate}})
+    if words is None:
+        assert other(explanation, "metric") is None
+    else:
+        assert words in evidence(explanation, "metric")
+
+
+def test_graphs_on_one_side_only() -> None:
+    with_graphs = {**CHAIN_3, "accept_length": 2.6, "cuda_graph": True}
+    explanation, _ = verdicts(with_graphs, {**with_graphs, "cuda_graph": False})
+    assert other(explanation, "harness") == "yes"
