@@ -11,7 +11,9 @@ concurrency, once through `python -m sglang.bench_serving` (in the engine's inte
   over bench_serving's own window (wanted: equal to 3 decimals), and what bench_serving prints, which is the server's
   running average without the tail of the run.
 
-bench_serving's time includes one read of `/server_info` after the last answer; nothing is corrected for it.
+bench_serving's time includes one read of `/server_info` after the last answer; nothing is corrected for it. With
+`--double` the server is the tests' timed double, whose speed does not depend on what else the machine does: there the
+two clients are compared and nothing else.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from search_spaces.config import EngineConfig, Triple
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 42
+DOUBLE = {"ttft_s": 0.05, "step_s": 0.02, "pattern": [2, 0, 3, 1], "average_accept_length": 2.5}
 
 
 def counters(url: str) -> Counters:
@@ -165,6 +168,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--double", action="store_true", help="the tests' timed double instead of SGLang")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     source: int | str = int(args.prompts) if args.prompts.isdigit() else args.prompts
@@ -180,6 +184,26 @@ def main() -> None:
         request_timeout_s=300.0,
         max_attempts=1,
     )
+    if args.double:
+        report(args, on_double(args, workload), {"server": "timed double", **DOUBLE})
+    else:
+        report(args, *on_sglang(args, workload))
+
+
+def on_double(args: argparse.Namespace, workload: Workload) -> list[dict[str, Any]]:
+    """The pairs against the timed double, in a process of its own; the target gives bench_serving its tokenizer."""
+    command = [sys.executable, str(ROOT / "tests" / "doubles" / "timed_server.py"), json.dumps(DOUBLE)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            url = f"http://127.0.0.1:{json.loads(server.stdout.readline())['port']}"
+            return run_pairs(url, args.target, workload, args.pairs)
+        finally:
+            server.terminate()
+
+
+def on_sglang(args: argparse.Namespace, workload: Workload) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The pairs against a real server, and what it is."""
     steps, topk, tokens = (int(number) for number in args.triple.split(","))
     config = EngineConfig(
         layout=tuple(int(tap) for tap in args.layout.split(",")),
@@ -207,22 +231,25 @@ def main() -> None:
             pairs = run_pairs(engine.base_url, args.target, workload, args.pairs)
         finally:
             engine.close()
-    report(args, pairs, launch)
+    return pairs, {
+        "server": f"SGLang {launch.engine_version}",
+        "accelerator": launch.accelerator,
+        "stand_in_kernels": launch.stand_in_kernels,
+        "layout": args.layout,
+        "triple": args.triple,
+    }
 
 
-def report(args: argparse.Namespace, pairs: list[dict[str, Any]], launch: LaunchObservation) -> None:
+def report(args: argparse.Namespace, pairs: list[dict[str, Any]], server: dict[str, Any]) -> None:
     """Print the result, and write it when asked to."""
     ours = [round(pair["specsweep"]["accept_length"], 3) for pair in pairs]
     counted = [round(pair["bench_serving"]["accept_length_counted"], 3) for pair in pairs]
     result = {
         "command": shlex.join(["python", "benchmarks/bench_serving_parity.py", *sys.argv[1:]]),
-        "engine_version": launch.engine_version,
-        "accelerator": launch.accelerator,
-        "stand_in_kernels": launch.stand_in_kernels,
+        "server": server,
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
-        "setting": {"layout": args.layout, "triple": args.triple, "concurrency": args.concurrency},
-        "load": {"prompts": args.count, "max_new_tokens": args.tokens},
+        "load": {"prompts": args.count, "max_new_tokens": args.tokens, "concurrency": args.concurrency},
         "throughput_ratio_median": round(statistics.median(pair["throughput_ratio"] for pair in pairs), 4),
         "throughput_ratio_wanted": [0.97, 1.03],
         "accept_length_specsweep": ours,

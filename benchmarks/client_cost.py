@@ -3,9 +3,11 @@
     python benchmarks/client_cost.py [--seconds 10] [--out benchmarks/results/client_cost.json]
 
 The server is the tests' timed double, in a process of its own, so that only the client is counted. Cost is this
-process's CPU time (user and system, all threads) between the first request and the last answer, divided by that time:
-1.0 is one core kept busy. Three kinds of streams: one token per event (no speculation), two to three per event, and
-events that carry only what is new. The target is 0.10.
+process's CPU time (user and system, all threads, connecting and flushing included) per event, times the events per
+second of 64 streams at exactly 50 tokens/s: 1.0 is one core kept busy. Of several repeats the cheapest counts, because
+what else runs on the machine can only add. Three kinds of streams: one token per event (no speculation), two to three
+per event, and events that carry only what is new. Their steps are jittered, so that hardly two events arrive together,
+which is the worst case. The target is 0.10.
 """
 
 from __future__ import annotations
@@ -63,17 +65,25 @@ def measure(plan: dict[str, object], seconds: float) -> dict[str, float]:
     assert all(row.completion_tokens == tokens for row in cell.rows)
     events = sum(len(row.chunk_tokens) for row in cell.rows)
     return {
-        "cores": round(cpu_s / wall_s, 4),
+        "cores": round(cpu_s * TOKENS_PER_S / tokens, 4),
+        "cores_during_the_run": round(cpu_s / wall_s, 4),
         "cpu_us_per_event": round(cpu_s / events * 1e6, 1),
         "tokens_per_s_per_stream": round(tokens / max(row.finished_s - row.sent_s for row in cell.rows), 2),
         "events": events,
     }
 
 
+def cheapest(plan: dict[str, object], seconds: float, repeats: int) -> dict[str, float]:
+    """The run that cost least, with the costs of all."""
+    runs = [measure(plan, seconds) for _ in range(repeats)]
+    return min(runs, key=lambda run: run["cores"]) | {"cores_of_all": [run["cores"] for run in runs]}  # type: ignore[dict-item]
+
+
 def main() -> None:
     """Measure every kind and print or write the result."""
     parser = argparse.ArgumentParser(description="The load client's CPU cost at 64 streams of 50 tokens/s.")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of every stream")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, help="write the result as JSON")
     args = parser.parse_args()
     result = {
@@ -82,9 +92,9 @@ def main() -> None:
         "seconds": args.seconds,
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
-        "load_before": round(os.getloadavg()[0], 2),
+        "load_average_before": round(os.getloadavg()[0], 2),
         "target_cores": 0.10,
-        "kinds": {name: measure(plan, args.seconds) for name, plan in KINDS.items()},
+        "kinds": {name: cheapest(plan, args.seconds, args.repeats) for name, plan in KINDS.items()},
     }
     print(json.dumps(result, indent=2))
     if args.out:

@@ -1,7 +1,7 @@
 """A stand-in for an SGLang server whose every number is known: TTFT, step time, chunking, acceptance, and its faults.
 
 It speaks the parts of the protocol that the client uses: `/generate` (streamed cumulatively, incrementally, or whole),
-`/flush_cache`, `/v1/loads`, `/server_info`, `/metrics`, `/health`. In a process of its own:
+`/flush_cache`, `/v1/loads`, `/v1/models`, `/server_info`, `/metrics`, `/health`. In a process of its own:
 `python tests/doubles/timed_server.py '{"ttft_s": 0.05}'` prints `{"port": ...}` when it listens.
 """
 
@@ -166,6 +166,7 @@ class TimedServer:
         app.router.add_post("/flush_cache", self._flush)
         app.router.add_get("/server_info", self._server_info)
         app.router.add_get("/health", self._health)
+        app.router.add_get("/v1/models", self._models)
         if self.plan.loads:
             app.router.add_get("/v1/loads", self._loads)
         if self.plan.metrics:
@@ -283,6 +284,9 @@ class TimedServer:
         if self.seen.verify_steps:
             lines.append(f'sglang:spec_verify_calls_total{{model_name="double"}} {float(self.seen.verify_steps)}')
         return web.Response(text="\n".join(lines) + "\n")
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "double", "object": "model"}]})
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.Response(text="ok")
