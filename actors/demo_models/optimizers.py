@@ -19,7 +19,7 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     Newton-Schulz iteration of Muon (Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks").
     """
     a, b, c = NEWTON_SCHULZ
-    x = matrices / (matrices.flatten(1).norm(dim=1)[:, None, None] + 1e-7)
+    x: Tensor = matrices / (matrices.flatten(1).norm(dim=1)[:, None, None] + 1e-7)
     for _ in range(NEWTON_SCHULZ_STEPS):
         gram = x @ x.transpose(1, 2)
         x = a * x + (b * gram + c * gram @ gram) @ x

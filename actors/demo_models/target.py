@@ -185,7 +185,7 @@ class Target(nn.Module):
 
 
 def initialise(model: nn.Module) -> None:
-    """Normal weights of 1/sqrt(inputs), from torch's global generator; what writes to the residual stream is smaller."""
+    """Normal weights of 1/sqrt(inputs) from torch's global generator, smaller where the residual stream is written."""
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:
             scale = 1.0 if "embed" in name else parameter.shape[1] ** -0.5

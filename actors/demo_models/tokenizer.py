@@ -49,7 +49,7 @@ def decode_ids(ids: Sequence[int]) -> list[str]:
 def write_tokenizer(folder: Path, *, model_max_length: int) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json` into an existing folder."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
-    tokenizer = {
+    tokenizer: dict[str, object] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,

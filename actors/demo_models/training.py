@@ -30,8 +30,9 @@ class Recipe:
 
     Both stages see the first `short` words of documents for `short_share` of their steps (rules are learned faster
     there), then all `length` words (so that positions as far as a sweep's answers reach are learned too). `unrolled`
-    draft steps are trained; SGLang's --speculative-num-steps is meant to stay at or below it. One thread, because the matrices are small: a second gains little, loses a lot on a
-busy machine, and would let the bytes depend on the number of cores.
+    draft steps are trained; SGLang's --speculative-num-steps is meant to stay at or below it. One thread, because the
+    matrices are small: a second gains little, loses a lot on a busy machine, and would let the bytes depend on the
+    number of cores.
     """
 
     seed: int = 0

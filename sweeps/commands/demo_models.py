@@ -74,7 +74,7 @@ class _PlainLines:
         if now_s - self._said_s >= PLAIN_INTERVAL_S or step == steps:
             self._said_s = now_s
             elapsed_s = now_s - self._started_s
-            print(  # noqa: T201 - the command line's own output
+            print(
                 f"{stage} {step}/{steps}, loss {smooth:.3f}, {elapsed_s:.0f} s elapsed", file=self._stream, flush=True
             )
 
