@@ -135,8 +135,10 @@ def output_layer(context: CheckContext) -> list[Finding]:
             )
         )
     if isinstance(declared, int) and head is None and draft.tensors and not tied:
+        # A full-size vocabulary can be mended without the trainer: null shares the target's output layer.
+        build = warning if declared == context.target.vocab_size else error
         findings.append(
-            error(
+            build(
                 "output-layer-missing",
                 "draft_vocab_size is given but the checkpoint has no lm_head.weight: the output layer starts random",
                 f"draft_vocab_size {declared}",

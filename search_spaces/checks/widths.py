@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from search_spaces.checks.context import CheckContext, Finding, error, info, warning
 from search_spaces.checks.draft_class import EAGLE3_DRAFTS, MLA_DRAFT, built_fc
+from search_spaces.versions import READ_VERSION, version_key
 
 
 def draft_class(context: CheckContext) -> list[Finding]:
@@ -12,8 +13,10 @@ def draft_class(context: CheckContext) -> list[Finding]:
     if name in EAGLE3_DRAFTS:
         return []
     shown = repr(name) if name else "missing"
+    newer = "eagle3" in name.lower() and version_key(context.sglang_version) > version_key(READ_VERSION)
+    build = warning if newer else error
     return [
-        error(
+        build(
             "draft-class",
             f"the draft's architectures is {shown}: SGLang has no EAGLE-3 draft class of that name"
             + (" and would load it as an ordinary model, without fc" if name else " and cannot load it"),

@@ -40,7 +40,7 @@ def test_shares_sum_to_the_gap(numbers: list[float]) -> None:
 
 
 @given(st.permutations([0.0, 0.4, 0.9]), st.integers(0, 1000))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_planted_effects_are_found(sizes: list[float], seed: int) -> None:
     effects = dict(zip(GROUPS, sizes, strict=True))
     result = attribute(additive(effects, prompts=60, noise=0.02, seed=seed))

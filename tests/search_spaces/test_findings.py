@@ -438,3 +438,21 @@ def test_a_real_pair_has_no_errors(tiny_pair: TinyPair) -> None:
     assert not ids(report), [f.message for f in report.findings]
     assert report.layout_taps == (2, 4, 5)
     assert report.layout_source == "default"
+
+
+def test_missing_output_layer(tmp_path: Path) -> None:
+    tensors = {name: entry for name, entry in draft_tensors().items() if name != "lm_head.weight"}
+    report = check(tmp_path / "small", LLAMA, DRAFT, tensors, SPARSE)
+    assert finding(report, "output-layer-missing").severity == "error"
+    equal = {**DRAFT, "draft_vocab_size": 128256}
+    report = check(tmp_path / "equal", LLAMA, equal, tensors, [0] * 128256)
+    assert finding(report, "output-layer-missing").severity == "warning"
+    assert "output-layer-missing" not in ids(
+        check(tmp_path / "null", LLAMA, {**DRAFT, "draft_vocab_size": None}, tensors)
+    )
+
+
+def test_a_draft_class_of_a_release_we_have_not_read_is_only_a_warning(tmp_path: Path) -> None:
+    draft = {**DRAFT, "architectures": ["Qwen3ForCausalLMEagle3"]}
+    assert finding(check(tmp_path / "now", LLAMA, draft), "draft-class").severity == "error"
+    assert finding(check(tmp_path / "later", LLAMA, draft, version="0.9.0"), "draft-class").severity == "warning"
