@@ -150,8 +150,8 @@ def parallelism(case: Case) -> Evidence:
         return _over_tp(series)
     state = health(suspect.p1)
     if suspect.tp_size == 1 and (suspect.row.dp_size or 1) == 1:
-        said = "tp 1" if suspect.row.tp_size else "no tp size given, so SGLang's default of 1"
-        return Evidence(answer="no", text=f"measured at {said}: nothing is split")
+        said = "measured at tp 1" if suspect.row.tp_size else "no tp size given, and SGLang's default is 1"
+        return Evidence(answer="no", text=f"{said}: nothing is split")
     if state == "yes":
         return Evidence(
             answer="no", text=f"first-position acceptance {suspect.p1} at tp {suspect.tp_size}: a TP fault destroys it"

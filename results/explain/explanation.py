@@ -79,6 +79,10 @@ def _nothing(found: Sequence[OtherVerdict | None], reasons: Sequence[str], serve
     notes = [note for reading in served for note in reading.row.notes if "reason:" in note]
     text = "; ".join([*reasons[:3], *notes[:1]]) or "no row has an accept length"
     advice = "measure the accept length per request (completion_tokens / spec_verify_ct) on real prompts, cache flushed"
+    if any("simulated" in reason for reason in reasons):
+        advice = (
+            f"unset {truth.SIMULATE} where the server starts (or find what forces the accept length); then {advice}"
+        )
     return Explanation(
         verdicts=tuple(CauseVerdict(cause=group, verdict="undecided", evidence=text, next=advice) for group in GROUPS),
         other=_kept(found),
@@ -130,7 +134,8 @@ def _not_differing(group: Group, case: Case, direct: Evidence) -> CauseVerdict:
             next="give layout_ids or layout_taps of both, and the taps the draft was trained on",
         )
     if direct.answer != "undecided" or not _clears(case):
-        return _from(group, direct, 0.0)
+        # A fault that both share has a price, but no part in what sets them apart.
+        return _from(group, direct, None if direct.answer == "yes" else 0.0)
     text = f"the reference has the same and does better: no part of this gap; {direct.text}"
     return CauseVerdict(cause=group, verdict="no", share=0.0, evidence=text)
 
