@@ -1,0 +1,257 @@
+"""T(batch, num_steps, topk, draft tokens, tp): a round's time from a few measured ones, with its uncertainty.
+
+Coefficients are positive, so their logarithms are estimated: the most probable ones under a broad prior (a factor of
+about 4 either way), by Gauss-Newton steps on the logarithm of the time; their uncertainty is the posterior covariance
+there (Laplace's approximation). TP sizes have coefficients of their own that a prior ties together. What the additive
+form misses is taken up by a Gaussian process on the residuals, so that predictions near a measurement follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from results.step_samples import StepSample
+from results.step_terms import DEFAULT_FORM, FORMS, Floats, RoundKind, term_matrix
+
+PRIOR_DEVIATION = 1.5
+GROUP_DEVIATION = 0.5
+GROUP_TERM_DEVIATION = 0.3
+"""Standard deviations of logarithms: of a coefficient, of a TP size's common factor, of a factor for one term."""
+
+NOISE_LEVELS = (0.003, 0.01, 0.02, 0.04, 0.08)
+MISFIT_LEVELS = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16)
+MISFIT_REACH = 1.0
+"""Octaves of s, k, n and batch over which what the form misses is alike."""
+
+MIN_TO_CHOOSE = 8
+"""Measured settings from which on the form is chosen by cross-validation."""
+
+_ITERATIONS = 25
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """Logarithms of times: mean and standard deviation, one entry per kind asked for."""
+
+    log_mean: Floats
+    log_deviation: Floats
+
+    @property
+    def median_s(self) -> Floats:
+        times: Floats = np.exp(self.log_mean)
+        return times
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimeModel:
+    """A fitted model. `noise` and `misfit` are relative; `cross_validated` is the form's error on left-out settings.
+
+    Made by `fit_step_time`. With no samples it cannot be made: there is no scale.
+    """
+
+    form: str
+    kinds: tuple[RoundKind, ...]
+    log_times: Floats = field(repr=False)
+    groups: tuple[tuple[int, str], ...]
+    parameters: Floats = field(repr=False)
+    covariance: Floats = field(repr=False)
+    noise: float
+    misfit: float
+    cross_validated: float | None = None
+
+    def predict(self, kinds: Sequence[RoundKind]) -> Prediction:
+        """The time of rounds, of the noise-free mean: another measurement scatters around it by `noise`."""
+        layout = _Layout(FORMS[self.form], self.groups)
+        mean, gradient = layout.evaluate(self.parameters, kinds)
+        variance = np.einsum("ij,jk,ik->i", gradient, self.covariance, gradient)
+        unknown = np.array([kind.group not in self.groups for kind in kinds])
+        variance = variance + unknown * (GROUP_DEVIATION**2 + GROUP_TERM_DEVIATION**2)
+        residuals = self.log_times - layout.evaluate(self.parameters, self.kinds)[0]
+        inner = self.misfit**2 * _likeness(self.kinds, self.kinds)
+        weights = self.misfit**2 * _likeness(kinds, self.kinds)
+        solved = np.linalg.solve(inner + self.noise**2 * np.eye(len(self.kinds)), weights.T).T
+        variance = variance + np.maximum(0.0, self.misfit**2 - (solved * weights).sum(axis=1))
+        return Prediction(log_mean=mean + solved @ residuals, log_deviation=np.sqrt(variance))
+
+    def draw(self, kinds: Sequence[RoundKind], count: int, rng: np.random.Generator) -> Floats:
+        """Times under `count` draws of the coefficients, [count, kinds]; misfit enters by its mean."""
+        layout = _Layout(FORMS[self.form], self.groups)
+        mean, gradient = layout.evaluate(self.parameters, kinds)
+        root = np.linalg.cholesky(self.covariance + 1e-12 * np.eye(len(self.covariance)))
+        draws = rng.standard_normal((count, len(root))) @ root.T @ gradient.T
+        times: Floats = np.exp(draws + self.predict(kinds).log_mean)
+        return times
+
+    def coefficients(self, tp_size: int, variant: str = "") -> dict[str, float]:
+        """Seconds per unit of each term, most probable values."""
+        layout = _Layout(FORMS[self.form], self.groups)
+        logs = layout.coefficients(self.parameters, (tp_size, variant))
+        return dict(zip(FORMS[self.form], np.exp(logs).tolist(), strict=True))
+
+
+def fit_step_time(samples: Sequence[StepSample], *, form: str | None = None) -> StepTimeModel:
+    """Fit to at least one sample. The form with the least cross-validated error is taken, `DEFAULT_FORM` for few samples.
+
+    ValueError without samples.
+    """
+    if not samples:
+        raise ValueError("no measured round to fit to")
+    kinds = tuple(sample.kind for sample in samples)
+    logs = np.log([sample.step_s for sample in samples])
+    if form is not None:
+        return _fit(form, kinds, logs)
+    if len({kind.triple for kind in kinds}) < MIN_TO_CHOOSE:
+        return _fit(DEFAULT_FORM, kinds, logs)
+    errors = {name: cross_validated_error(samples, name) for name in FORMS}
+    best = min(errors, key=lambda name: errors[name])
+    chosen = _fit(best, kinds, logs)
+    return StepTimeModel(**{**vars(chosen), "cross_validated": errors[best]})
+
+
+def cross_validated_error(samples: Sequence[StepSample], form: str, folds: int = 8) -> float:
+    """Root mean square of the relative error on settings that were left out, whole settings at a time."""
+    triples = sorted({sample.triple for sample in samples})
+    fold_of = {triple: i % folds for i, triple in enumerate(triples)}
+    errors: list[float] = []
+    for fold in range(min(folds, len(triples))):
+        kept = [sample for sample in samples if fold_of[sample.triple] != fold]
+        left = [sample for sample in samples if fold_of[sample.triple] == fold]
+        if kept:
+            model = _fit(form, tuple(sample.kind for sample in kept), np.log([sample.step_s for sample in kept]))
+            predicted = model.predict([sample.kind for sample in left]).log_mean
+            errors += (predicted - np.log([sample.step_s for sample in left])).tolist()
+    return float(np.sqrt(np.mean(np.square(errors)))) if errors else float("inf")
+
+
+class _Layout:
+    """Where each parameter stands: one logarithm per term; then, per group beyond the first, a common factor and one
+    factor per term."""
+
+    def __init__(self, form: tuple[str, ...], groups: tuple[tuple[int, str], ...]) -> None:
+        self.form, self.groups = form, groups
+        self.size = len(form) + (len(groups) - 1) * (len(form) + 1)
+
+    def coefficients(self, parameters: Floats, group: tuple[int, str]) -> Floats:
+        terms = len(self.form)
+        logs: Floats = parameters[:terms].copy()
+        number = self.groups.index(group) if group in self.groups else 0
+        if number:
+            start = terms + (number - 1) * (terms + 1)
+            logs += parameters[start] + parameters[start + 1 : start + 1 + terms]
+        return logs
+
+    def evaluate(self, parameters: Floats, kinds: Sequence[RoundKind]) -> tuple[Floats, Floats]:
+        """Logarithm of the time of each kind, and its gradient, [kinds, parameters]."""
+        terms = len(self.form)
+        logs = np.array([self.coefficients(parameters, kind.group) for kind in kinds]).reshape(len(kinds), terms)
+        parts = term_matrix(self.form, kinds).reshape(len(kinds), terms) * np.exp(logs)
+        total = parts.sum(axis=1)
+        shares = parts / total[:, None]
+        gradient = np.zeros((len(kinds), self.size))
+        gradient[:, :terms] = shares
+        for row, kind in enumerate(kinds):
+            number = self.groups.index(kind.group) if kind.group in self.groups else 0
+            if number:
+                start = terms + (number - 1) * (terms + 1)
+                gradient[row, start] = 1.0
+                gradient[row, start + 1 : start + 1 + terms] = shares[row]
+        return np.log(total), gradient
+
+    def prior(self, kinds: Sequence[RoundKind], logs: Floats) -> tuple[Floats, Floats]:
+        """Means and standard deviations. A priori the terms share the mean measured time, the fixed one half of it."""
+        terms = len(self.form)
+        typical = np.maximum(np.abs(term_matrix(self.form, kinds)).mean(axis=0), 1e-9)
+        share = np.full(terms, 0.5 / max(1, terms - 1))
+        share[0] = 0.5
+        means = np.zeros(self.size)
+        means[:terms] = np.log(share) + logs.mean() - np.log(typical)
+        deviations = np.full(self.size, GROUP_TERM_DEVIATION)
+        deviations[:terms] = PRIOR_DEVIATION
+        deviations[terms :: terms + 1] = GROUP_DEVIATION
+        return means, deviations
+
+
+def _fit(form: str, kinds: tuple[RoundKind, ...], logs: Floats) -> StepTimeModel:
+    groups = tuple(sorted({kind.group for kind in kinds}))
+    layout = _Layout(FORMS[form], groups)
+    noise, misfit = 0.02, 0.04
+    start = layout.prior(kinds, logs)[0]
+    for _ in range(2):  # the scatter is estimated from the residuals of a first fit
+        parameters, covariance = _most_probable(layout, kinds, logs, noise**2 + misfit**2, start)
+        residuals = logs - layout.evaluate(parameters, kinds)[0]
+        noise, misfit = _scatter(kinds, residuals)
+        start = parameters
+    return StepTimeModel(
+        form=form,
+        kinds=kinds,
+        log_times=logs,
+        groups=groups,
+        parameters=parameters,
+        covariance=covariance,
+        noise=noise,
+        misfit=misfit,
+    )
+
+
+def _most_probable(
+    layout: _Layout, kinds: Sequence[RoundKind], logs: Floats, variance: float, start: Floats
+) -> tuple[Floats, Floats]:
+    """Levenberg-Marquardt on squared residuals / variance + squared prior deviations; parameters and covariance."""
+    means, deviations = layout.prior(kinds, logs)
+    precision = np.diag(deviations**-2.0)
+
+    def loss(at: Floats) -> float:
+        misses = logs - layout.evaluate(at, kinds)[0]
+        return float(misses @ misses / variance + ((at - means) / deviations) @ ((at - means) / deviations))
+
+    at, damping = start, 1e-3
+    now = loss(at)
+    for _ in range(_ITERATIONS):
+        predicted, gradient = layout.evaluate(at, kinds)
+        hessian = gradient.T @ gradient / variance + precision
+        slope = gradient.T @ (logs - predicted) / variance - precision @ (at - means)
+        step = np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), slope)
+        candidate = at + np.clip(step, -3.0, 3.0)
+        then = loss(candidate)
+        if then < now:
+            finished = now - then < 1e-6 * (1 + now)
+            at, now, damping = candidate, then, max(damping / 5, 1e-9)
+            if finished:
+                break
+        else:
+            damping *= 10
+    gradient = layout.evaluate(at, kinds)[1]
+    return at, np.linalg.inv(gradient.T @ gradient / variance + precision)
+
+
+def _scatter(kinds: Sequence[RoundKind], residuals: Floats) -> tuple[float, float]:
+    """(noise, misfit) of the greatest likelihood on a grid, with one residual's worth of 2 % each beforehand."""
+    like = _likeness(kinds, kinds)
+    best, found = -np.inf, (0.02, 0.04)
+    for noise in NOISE_LEVELS:
+        for misfit in MISFIT_LEVELS:
+            covariance = misfit**2 * like + noise**2 * np.eye(len(kinds))
+            _, logdet = np.linalg.slogdet(covariance)
+            likelihood = -0.5 * (residuals @ np.linalg.solve(covariance, residuals) + logdet)
+            likelihood -= np.log(noise / 0.02) ** 2 / 2 + np.log(misfit / 0.04) ** 2 / 2
+            if likelihood > best:
+                best, found = likelihood, (noise, misfit)
+    return found
+
+
+def _likeness(first: Sequence[RoundKind], second: Sequence[RoundKind]) -> Floats:
+    """Correlation of what the form misses, [first, second]: near in octaves, less across groups."""
+    here, there = _octaves(first), _octaves(second)
+    distance = ((here[:, None, :] - there[None, :, :]) ** 2).sum(axis=2)
+    same = np.array([[1.0 if a.group == b.group else 0.5 for b in second] for a in first]).reshape(distance.shape)
+    likeness: Floats = same * np.exp(-distance / (2 * MISFIT_REACH**2))
+    return likeness
+
+
+def _octaves(kinds: Sequence[RoundKind]) -> Floats:
+    columns = [(k.triple.num_steps, k.triple.eagle_topk, k.triple.num_draft_tokens, k.batch) for k in kinds]
+    octaves: Floats = np.log2(np.array(columns, dtype=np.float64).reshape(len(kinds), 4))
+    return octaves
