@@ -12,6 +12,7 @@ from actors.load import measurement
 from actors.load.workload import Workload
 from results.failures import Failure
 from results.observations import CellObservation, LaunchObservation
+from results.switched_counters import with_switched_counters
 
 
 class Load(Protocol):
@@ -54,6 +55,7 @@ def run_trial(engine: Engine, job: TrialJob, load: Load) -> TrialOutcome:
         failure = load.warm_up(engine, job.workload)
         if failure is None:
             cells, failure = load.measure(engine, job.workload)
+            cells = tuple(with_switched_counters(cell, applied, job.config.triple) for cell in cells)
     server_log = engine.log_tail()
     if failure is not None:
         failure = failure if failure.log_tail else replace(failure, log_tail=server_log[-_TAIL_CHARS:])

@@ -27,6 +27,7 @@ from results.cells import summarise_cell
 from results.failures import Failure
 from results.step_samples import step_sample
 from results.surface import legal_triples, surface_of
+from results.switched_counters import with_switched_counters
 from results.traces import Trace
 from search_spaces.checkpoints import read_draft, read_target
 from search_spaces.config import EngineConfig, Triple, layout_label
@@ -63,7 +64,7 @@ def main() -> None:
             save(asked.out, content | {"surface": surface_rows}, started)
             for layout in LAYOUTS if tp_size == 1 else LAYOUTS[:1]:
                 for topk in TOPKS if tp_size == 1 else (4,):
-                    rows = trace_rows(engine, traced, layout, topk, tp_size, asked.work)
+                    rows = trace_rows(engine, traced, asked.work, layout=layout, topk=topk, tp_size=tp_size)
                     if tp_size == 1:
                         surface_rows += rows
                     else:
@@ -81,7 +82,7 @@ def differing(rows: list[dict[str, object]], others: list[dict[str, object]]) ->
 
 
 def trace_rows(
-    engine: SwitchingServer, load: Workload, layout: tuple[int, ...], topk: int, tp_size: int, work: Path
+    engine: SwitchingServer, load: Workload, work: Path, *, layout: tuple[int, ...], topk: int, tp_size: int
 ) -> list[dict[str, object]]:
     before = time.monotonic()
     config = tracing_config(
@@ -116,12 +117,14 @@ def time_rounds(engine: SwitchingServer, load: Workload, tp_size: int) -> list[d
     for numbers in TIMED:
         triple = Triple(num_steps=numbers[0], eagle_topk=numbers[1], num_draft_tokens=numbers[2])
         launched = engine.apply(EngineConfig(layout=LAYOUTS[0], triple=triple, tp_size=tp_size))
-        must(launched)
+        if isinstance(launched, Failure):
+            raise SystemExit(f"{triple}: {launched.message}")
         for concurrency in CONCURRENCIES:
             cell = measure_cell(engine.base_url, load, concurrency, failure_now=engine.failure_now)
             if isinstance(cell, Failure):
                 raise SystemExit(f"{triple}: {cell.message}")
-            sample = step_sample(summarise_cell(cell, triple), triple, tp_size)
+            summary = summarise_cell(with_switched_counters(cell, launched, triple), triple)
+            sample = step_sample(summary, triple, tp_size)
             assert sample is not None
             rows.append(
                 {
@@ -133,7 +136,7 @@ def time_rounds(engine: SwitchingServer, load: Workload, tp_size: int) -> list[d
                     "tp_size": tp_size,
                     "step_s": sample.step_s,
                     "cell_s": cell.duration_s,
-                    "switch_s": getattr(launched, "switch_s", None),
+                    "switch_s": launched.switch_s,
                 }
             )
         print(f"timed {triple} tp {tp_size}:", [round(1e3 * row["step_s"], 2) for row in rows[-3:]], flush=True)  # type: ignore[operator]

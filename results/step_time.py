@@ -79,7 +79,7 @@ class StepTimeModel:
     def draw(self, kinds: Sequence[RoundKind], count: int, rng: np.random.Generator) -> Floats:
         """Times under `count` draws of the coefficients, [count, kinds]; misfit enters by its mean."""
         layout = _Layout(FORMS[self.form], self.groups)
-        mean, gradient = layout.evaluate(self.parameters, kinds)
+        _, gradient = layout.evaluate(self.parameters, kinds)
         root = np.linalg.cholesky(self.covariance + 1e-12 * np.eye(len(self.covariance)))
         draws = rng.standard_normal((count, len(root))) @ root.T @ gradient.T
         times: Floats = np.exp(draws + self.predict(kinds).log_mean)
@@ -93,7 +93,7 @@ class StepTimeModel:
 
 
 def fit_step_time(samples: Sequence[StepSample], *, form: str | None = None) -> StepTimeModel:
-    """Fit to at least one sample. The form with the least cross-validated error is taken, `DEFAULT_FORM` for few samples.
+    """Fit to at least one sample, in the form of the least cross-validated error; with few samples the default one.
 
     ValueError without samples.
     """
@@ -224,7 +224,8 @@ def _most_probable(
         else:
             damping *= 10
     gradient = layout.evaluate(at, kinds)[1]
-    return at, np.linalg.inv(gradient.T @ gradient / variance + precision)
+    covariance = np.linalg.inv(gradient.T @ gradient / variance + precision).astype(np.float64)
+    return at, covariance
 
 
 def _scatter(kinds: Sequence[RoundKind], residuals: Floats) -> tuple[float, float]:
