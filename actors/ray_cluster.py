@@ -58,6 +58,8 @@ def connect(where: ClusterAddress) -> RayCluster:
     address = where.resolve(os.environ)
     # Ray would else copy a whole `uv run` environment into every worker
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    # Ray runs workers at niceness 15, which their servers inherit: a CPU server would be measured below its speed
+    os.environ.setdefault("RAY_worker_niceness", "0")
     if address is None:
         _choose_authentication()
     else:
