@@ -62,8 +62,8 @@ def setting(layout: str = "0,3,7", steps: int = 3, topk: int = 1, tokens: int = 
     return Setting(layout=layout, num_steps=steps, eagle_topk=topk, num_draft_tokens=tokens, tp_size=tp_size)
 
 
-def study_in(folder: Path, ledger: Ledger, space: SearchSpace = SPACE, **changes: Any) -> SearchStudy:
-    """A real Optuna study on SQLite in `folder`."""
+def study_in(folder: Path | None, ledger: Ledger, space: SearchSpace = SPACE, **changes: Any) -> SearchStudy:
+    """A real Optuna study on SQLite in `folder`, in memory when that is None."""
     options: dict[str, Any] = {
         "legal": LegalSpace(space, resolve),
         "ledger": ledger,
@@ -72,7 +72,8 @@ def study_in(folder: Path, ledger: Ledger, space: SearchSpace = SPACE, **changes
         "seed": 7,
         "identity": {"target": "T"},
     }
-    return open_study(f"sqlite:///{folder / 'study.db'}", "s", **(options | changes))
+    url = "sqlite://" if folder is None else f"sqlite:///{folder / 'study.db'}"
+    return open_study(url, "s", **(options | changes))
 
 
 class MemoryStore:

@@ -1,0 +1,120 @@
+"""One live driver per study: locks of real processes, and heartbeats where only the storage is shared."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search_spaces.errors import InputError
+from sweeps.lease import EXPIRES_S, LEASE, Owner, StorageLease, folder_owner, hold_folder
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from sweeps.lease import hold_folder
+with hold_folder(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextlib.contextmanager
+def holder(lock: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(lock)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_second_live_driver_is_refused_in_one_line_and_a_dead_ones_place_is_free(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    assert folder_owner(lock) is None
+    with holder(lock) as process:
+        with pytest.raises(InputError) as caught, hold_folder(lock):
+            pass
+        assert str(caught.value).startswith(f"study folder {tmp_path}: in use by process {process.pid} on ")
+        assert "\n" not in str(caught.value)
+        owner = folder_owner(lock)
+        assert owner is not None
+        assert (owner.pid, owner.is_dead) == (process.pid, False)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert owner.is_dead
+        before = time.monotonic()
+        with hold_folder(lock) as mine:
+            assert mine.pid == os.getpid()
+        assert time.monotonic() - before < 1
+    assert folder_owner(lock) is None
+
+
+def test_a_reused_pid_is_another_process() -> None:
+    me = Owner.this_process()
+    assert not me.is_dead
+    assert replace(me, start_ticks=me.start_ticks - 1).is_dead
+    # nobody here can tell about another machine
+    assert not replace(me, host="elsewhere", pid=1, start_ticks=0).is_dead
+
+
+class Attributes:
+    name = "s"
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {}
+        self.writes = 0
+
+    def attr(self, name: str) -> Any:
+        return self.kept.get(name)
+
+    def set_attr(self, name: str, value: Any) -> None:
+        self.kept[name] = value
+        self.writes += 1
+
+
+def test_a_fresh_heartbeat_elsewhere_keeps_others_out_until_it_lapses() -> None:
+    study, now = Attributes(), [1000.0]
+    elsewhere = replace(Owner.this_process(), host="elsewhere")
+    StorageLease(study, elsewhere, lambda: now[0]).take()
+    mine = StorageLease(study, Owner.this_process(), lambda: now[0])
+    now[0] += EXPIRES_S - 1
+    with pytest.raises(InputError, match=r"study 's': in use by process \d+ on elsewhere.*\(heartbeat 119 s ago\)"):
+        mine.take()
+    now[0] += 1
+    mine.take()
+    assert study.kept[LEASE]["owner"] == asdict(Owner.this_process()) | {
+        "started_at_unix_s": study.kept[LEASE]["owner"]["started_at_unix_s"]
+    }
+
+
+def test_a_dead_process_of_this_machine_is_succeeded_at_once() -> None:
+    study = Attributes()
+    dead = replace(Owner.this_process(), pid=2**22 + 1)
+    StorageLease(study, dead).take()
+    StorageLease(study, Owner.this_process()).take()
+    assert study.kept[LEASE]["owner"]["pid"] == os.getpid()
+
+
+def test_heartbeats_are_written_seldom_and_a_release_frees() -> None:
+    study, now = Attributes(), [0.0]
+    lease = StorageLease(study, Owner.this_process(), lambda: now[0])
+    lease.take()
+    for _ in range(100):
+        now[0] += 1.0
+        lease.beat()
+    assert study.writes == 1 + 5
+    lease.release()
+    other = StorageLease(study, replace(Owner.this_process(), host="elsewhere"), lambda: now[0])
+    other.take()
