@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 OBJECT_STORE_BYTES = 100 * 2**20
 """Jobs and outcomes are small; Ray's own default reserves a third of the memory."""
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 CONTROL = "control"
 """The concurrency group in which `stop` runs while `run` is busy."""
@@ -217,6 +220,10 @@ class RayGroup:
             remove_placement_group(self._placement)
 
     def _death(self, error: Exception) -> Failure:
+        if getattr(error, "actor_init_failed", False):
+            # such as a package that the node lacks: no further trial would fare better
+            message = f"the group's actor cannot be made on its node: {_one_line(error)}"
+            return Failure(phase="placement", kind="no_engine", message=message)
         node_id = self._grant.node_id if self._grant is not None else None
         if node_id is not None and node_id not in {node.node_id for node in self._cluster.nodes()}:
             return Failure(phase="measure", kind="lost_node", message=f"node {node_id[:12]} left the cluster")
@@ -229,5 +236,5 @@ def _cause(error: Any) -> str:
 
 
 def _one_line(error: BaseException | str) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (" ".join(lines) or type(error).__name__)[:400]
+    words = _COLOUR.sub("", str(error)).split()
+    return (" ".join(words) or type(error).__name__)[:400]

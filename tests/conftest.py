@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from ray_head import ray_head
 from tiny_models import TinyPair, make_tiny_pair
 
 
@@ -10,3 +13,10 @@ from tiny_models import TinyPair, make_tiny_pair
 def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
     """A random Llama target (8 blocks, hidden size 64) and an EAGLE-3 draft of three taps that declares no ids."""
     return make_tiny_pair(tmp_path_factory.mktemp("tiny_pair"))
+
+
+@pytest.fixture(scope="session")
+def ray_address() -> Iterator[str]:
+    """The address of a Ray that all tests share; its eight GPUs exist on paper only."""
+    with ray_head() as address:
+        yield address

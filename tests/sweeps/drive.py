@@ -15,12 +15,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from actors.load.workload import Prompt, Workload
 from results.records import TrialRecord
 from results.store import StudyFolder
 from sweeps import compose
 from sweeps.home import claim_study, save_spec
 from sweeps.progress import Standing
 from sweeps.spec import load_spec
+from sweeps.spec_schema import SweepSpec
 from sweeps.study_trial import StudyTrial
 from sweeps.tasks import Task
 
@@ -49,6 +51,22 @@ class Printer:
         pass
 
 
+def make_workload(spec: SweepSpec) -> Workload:
+    """The spec's workload on plain prompts: loading a tokenizer takes longer than all else here."""
+    prompts = [Prompt(prompt_id=f"p{i}", text=f"prompt {i}") for i in range(int(spec.workload.prompts) + 1)]
+    return Workload(
+        prompts=tuple(prompts[1:]),
+        warmup=tuple(prompts[:1]),
+        concurrency=spec.workload.concurrency,
+        max_new_tokens=spec.workload.max_new_tokens,
+        temperature=0.0,
+        ignore_eos=True,
+        stream=True,
+        request_timeout_s=60.0,
+        max_attempts=1,
+    )
+
+
 def say(event: str, **fields: Any) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
@@ -71,6 +89,7 @@ def main() -> None:
             die()
         return path
 
+    compose.make_workload = make_workload
     StudyFolder.write_trial = dying_write  # type: ignore[method-assign]
     save_spec(place, spec)
     result = compose.run_sweep(spec, place, Printer(moment, trial))

@@ -89,7 +89,7 @@ def test_recovery_on_a_real_study_is_exact_once(tmp_path: Path) -> None:
     trials = study.trials()
     assert [item.state for item in trials] == ["complete", "complete", "fail", "waiting"]
     # 82 tokens in 8/6 s
-    assert trials[1].value == pytest.approx(82 / (8 / 6), rel=1e-3) or trials[1].value == pytest.approx(41.0 * 2)
+    assert trials[1].value == pytest.approx(61.5)
     assert trials[1].attrs["trial_id"] == "t0001-a1"
     assert trials[2].attrs["reason"] == "stale"
     assert (trials[3].setting, trials[3].attempt, trials[3].retry_of) == (lost.setting, 2, 2)
