@@ -3,10 +3,10 @@
     python fork_server.py SOCKET
 
 Runs under the engine's interpreter. Listens on SOCKET; each connection brings one JSON object (`args`, `environment`,
-`log`, `status`, `grace_s`) with two descriptors: the owner's pipe and one for the guard's line. The forked server is
-`sglang.launch_server` under a guard of its own, exactly as if it had been executed, but that its workers are forked as
-well and inherit the imports. The environment of a request must equal this process's own in all that SGLang reads while
-it is imported.
+`log`, `status`, `scratch`, `grace_s`) with two descriptors: the owner's pipe and one for the guard's line. The forked
+server is `sglang.launch_server` under a guard of its own, exactly as if it had been executed, but that its workers are
+forked as well and inherit the imports. The environment of a request must equal this process's own in all that SGLang
+reads while it is imported.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def become_guard(guard: Any, request: dict[str, Any], descriptors: list[int]) ->
         grace_s=request["grace_s"],
         log=request["log"],
         status=request["status"],
+        scratch=request["scratch"],
         run_server=lambda: run_server(request),
     )
     os._exit(0)

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,20 +19,23 @@ FORK_SERVER = Path(__file__).with_name("fork_server.py")
 class ForkServer:
     """An interpreter that has imported SGLang and forks servers. `start` is a `Starter`.
 
-    `environment` holds what SGLang reads while it is imported. After a failed start use `log` to find out why.
+    `environment` holds what SGLang reads while it is imported. `scratch` is this object's to remove, with whatever its
+    servers have in it: when the owner is killed, so are the guards of forked servers, before they could clear up.
+    After a failed start use `log` to find out why.
     """
 
-    def __init__(self, python: str, environment: Mapping[str, str], log: Path, owner: str) -> None:
-        self._scratch = Path(tempfile.mkdtemp(prefix="specsweep-"))
-        self._socket = self._scratch / "fork"
+    def __init__(self, python: str, environment: Mapping[str, str], log: Path, owner: str, scratch: Path) -> None:
+        self.scratch = scratch
+        self._socket = self.scratch / "fork"
         self.log = log
         log.unlink(missing_ok=True)
         self.process = GuardedProcess.start(
             [python, str(FORK_SERVER), str(self._socket)],
-            environment={**environment, "TMPDIR": str(self._scratch)},
+            environment={**environment, "TMPDIR": str(self.scratch)},
             log=log,
             status=log.with_suffix(".exit.json"),
             owner=owner,
+            scratch=self.scratch,
             grace_s=0.1,
         )
 
@@ -54,6 +56,7 @@ class ForkServer:
             "environment": dict(request.environment),
             "log": str(request.log),
             "status": str(request.status),
+            "scratch": str(request.scratch or ""),
             "grace_s": request.grace_s,
         }
         answer, answer_end = os.pipe()
@@ -73,4 +76,4 @@ class ForkServer:
     def close(self) -> None:
         """End it with everything it forked. Idempotent."""
         self.process.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)

@@ -1,12 +1,12 @@
 """The process guard: starts one server and sees to it that nothing of it outlives its owner.
 
-    python -S -E guard.py GRACE_S LOG STATUS -- COMMAND...
+    python -S -E guard.py GRACE_S LOG STATUS SCRATCH -- COMMAND...
 
 Standard input is the read end of a pipe whose write end only the owner holds. The guard leaves the owner's process
 tree (double fork, own session), so that whatever ends the owner does not end the guard; becomes a subreaper, so that
 every process the server starts stays its descendant whatever sessions they make; and starts the server in a session of
 its own, which the kernel kills should the guard itself be killed. When the pipe closes or the server exits, the guard
-ends all descendants, removes the shared memory files they had mapped, and leaves.
+ends all descendants, removes the shared memory files they had mapped and the folder SCRATCH (empty: none), and leaves.
 
 On standard output it says, in one line of JSON, which processes it made: `guard` and `server`, each `[pid, start]`.
 STATUS receives, when the server has exited, one JSON object: `exit_code`, `signal` (one of them null) and `asked`
@@ -22,6 +22,7 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -35,8 +36,8 @@ SHARED_MEMORY_PREFIXES = ("sglang_", "sgl_shm", "multi_tokenizer_args_")
 
 SHARED_MEMORY = "/dev/shm/"  # noqa: S108
 
-MAPS_EVERY_S = 10.0
-"""How often the mapped files are noted, for a server that dies without warning."""
+MAPS_EVERY_S = 1.0, 15.0
+"""How often the mapped files are noted, at first and at last, for a server that dies without warning."""
 
 ProcessId = tuple[int, int]
 """(pid, start time in clock ticks since boot): never equal for two processes of one boot."""
@@ -150,8 +151,8 @@ def _write_status(path: str, wait_status: int, *, asked: bool) -> None:
 class _Guard:
     """Waits for the owner's end or the server's, then clears up. One per process; single-threaded."""
 
-    def __init__(self, server: int, grace_s: float, status: str) -> None:
-        self._server, self._grace_s, self._status = server, grace_s, status
+    def __init__(self, server: int, grace_s: float, status: str, scratch: str) -> None:
+        self._server, self._grace_s, self._status, self._scratch = server, grace_s, status, scratch
         self._asked = False
         self._shared_memory: set[str] = set()
 
@@ -163,13 +164,17 @@ class _Guard:
         self._kill_everything()
         for path in self._shared_memory:
             Path(path).unlink(missing_ok=True)
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _wait_for_an_end(self) -> None:
         poll = select.poll()
         poll.register(0, select.POLLHUP | select.POLLIN)
         poll.register(os.pidfd_open(self._server), select.POLLIN)
-        while not (ready := [descriptor for descriptor, _ in poll.poll(MAPS_EVERY_S * 1000)]):
+        pause_s, longest_s = MAPS_EVERY_S
+        while not (ready := [descriptor for descriptor, _ in poll.poll(pause_s * 1000)]):
             self._note_shared_memory()
+            pause_s = min(pause_s * 1.3, longest_s)
         self._asked = 0 in ready
 
     def _note_shared_memory(self) -> None:
@@ -202,7 +207,7 @@ class _Guard:
         self._server_ended()
 
 
-def stand_guard(*, grace_s: float, log: str, status: str, run_server: Callable[[], None]) -> None:
+def stand_guard(*, grace_s: float, log: str, status: str, scratch: str, run_server: Callable[[], None]) -> None:
     """Never returns in the calling process; the guard returns when nothing is left. See the module's promise.
 
     `run_server` is called in the server's process and must not return.
@@ -225,14 +230,13 @@ def stand_guard(*, grace_s: float, log: str, status: str, run_server: Callable[[
     os.write(1, (json.dumps(made) + "\n").encode())
     os.close(1)
     os.close(2)
-    _Guard(server, grace_s, status).run()
+    _Guard(server, grace_s, status, scratch).run()
 
 
 def main(arguments: list[str]) -> None:
-    command = arguments[4:]
-    stand_guard(
-        grace_s=float(arguments[0]), log=arguments[1], status=arguments[2], run_server=lambda: _execute(command)
-    )
+    grace_s, log, status, scratch = arguments[:4]
+    command = arguments[5:]
+    stand_guard(grace_s=float(grace_s), log=log, status=status, scratch=scratch, run_server=lambda: _execute(command))
 
 
 if __name__ == "__main__":

@@ -33,12 +33,16 @@ SIGKILL_MARGIN_S = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class StartRequest:
-    """One server to start under a guard. `environment` is whole, the marker included; output is appended to `log`."""
+    """One server to start under a guard. `environment` is whole, the marker included; output is appended to `log`.
+
+    `scratch` is a folder that the guard removes when nothing is left.
+    """
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
     log: Path
     status: Path
+    scratch: Path | None
     grace_s: float
 
 
@@ -86,6 +90,7 @@ class GuardedProcess:
         status: Path,
         owner: str,
         grace_s: float,
+        scratch: Path | None = None,
         starter: Starter | None = None,
         spare: frozenset[ProcessId] = frozenset(),
     ) -> GuardedProcess:
@@ -93,6 +98,7 @@ class GuardedProcess:
 
         `environment` is the whole environment of the server; the marker with `owner` is added. Output is appended to
         `log`. After SIGTERM the server has `grace_s` before it is killed. RuntimeError when no guard could be started.
+        `scratch` is a folder that is removed at the end, even when the owner cannot do it any more.
         `starter` is another way of starting the same; `spare` are processes of this owner that `close` leaves alone.
         """
         status.unlink(missing_ok=True)
@@ -102,6 +108,7 @@ class GuardedProcess:
             environment={**environment, MARKER: owner},
             log=log,
             status=status,
+            scratch=scratch,
             grace_s=grace_s,
         )
         try:
@@ -159,6 +166,7 @@ class GuardedProcess:
 def run_guard(request: StartRequest, owner_pipe: int) -> bytes:
     """The usual `Starter`: a small interpreter that runs `guard.py`, which executes the command."""
     words = [sys.executable, "-S", "-E", guard.__file__, str(request.grace_s), str(request.log), str(request.status)]
+    words.append(str(request.scratch or ""))
     launcher = subprocess.Popen(
         [*words, "--", *request.command],
         stdin=owner_pipe,

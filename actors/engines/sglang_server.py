@@ -18,6 +18,7 @@ from actors.engines.draft_config import override_ids, write_draft_config
 from actors.engines.effective import is_another_server, log_findings, resolved_args, verify
 from actors.engines.environment import Environment, build_environment, is_simulating
 from actors.engines.forking import ForkServer
+from actors.engines.guard import descendants, mapped_shared_memory
 from actors.engines.guarded_process import GuardedProcess, sweep_leftovers
 from actors.engines.launch_log import classify, tail
 from actors.engines.ports import PortLease, lease_ports
@@ -110,18 +111,18 @@ class SglangServer:
         try:
             forks = self._fork_server(environment)
             if isinstance(forks, Failure):
-                shutil.rmtree(scratch, ignore_errors=True)
+                self._discard(scratch)
                 return forks
             ports = lease_ports(spec.port)
         except InputError as problem:
-            shutil.rmtree(scratch, ignore_errors=True)
+            self._discard(scratch)
             return Failure(phase="launch", kind="port_in_use", message=str(problem))
         args = server_args(spec, config, port=ports.http, rendezvous_port=ports.rendezvous, draft_config=draft_config)
         command = server_command(spec, args)
         with self._lock:
             if self._closed:
                 ports.release()
-                shutil.rmtree(scratch, ignore_errors=True)
+                self._discard(scratch)
                 return Failure(phase="launch", kind="interrupted", message="the engine is closed")
             try:
                 running = _Running(
@@ -137,7 +138,7 @@ class SglangServer:
                 )
             except RuntimeError as problem:  # no guard: out of processes, or the fork server has just died
                 ports.release()
-                shutil.rmtree(scratch, ignore_errors=True)
+                self._discard(scratch)
                 return Failure(phase="launch", kind="crash", message=" ".join(str(problem).split()))
             self._running = running
         LOG.info("starting %s", " ".join(redact(command)))
@@ -158,12 +159,28 @@ class SglangServer:
                 return Failure(phase="launch", kind="bad_config", message=ids.reason)
             if ids is not None:
                 draft_config = write_draft_config(spec, config.layout, ids)
-        scratch = Path(tempfile.mkdtemp(prefix="specsweep-"))  # short: sockets in it have a limit of 107 characters
+        scratch = self._new_scratch()
         environment = build_environment(spec, os.environ, world_size(spec, config), scratch)
         if isinstance(environment, Failure):
-            scratch.rmdir()
+            self._discard(scratch)
             return environment
         return environment, draft_config, scratch
+
+    def _new_scratch(self) -> Path:
+        """A folder for one server, inside the fork server's if there is one. Short: a socket's path has 107 characters."""
+        if self._spec.start_method != "fork":
+            return Path(tempfile.mkdtemp(prefix="specsweep-"))
+        with self._lock:
+            if self._forks is not None and not self._forks.process.alive:
+                self._forks.close()
+                self._forks = None
+            root = tempfile.mkdtemp(prefix="specsweep-") if self._forks is None else self._forks.scratch
+        return Path(tempfile.mkdtemp(dir=root))
+
+    def _discard(self, scratch: Path) -> None:
+        """Remove the folder of a server that was not started, and the fork server's if that was not started either."""
+        alone = self._spec.start_method == "fork" and self._forks is None
+        shutil.rmtree(scratch.parent if alone else scratch, ignore_errors=True)
 
     def _fork_server(self, environment: Environment) -> ForkServer | Failure | None:
         """The engine's fork server, ready; a new one when it has died; None when servers are executed."""
@@ -173,12 +190,11 @@ class SglangServer:
         with self._lock:
             if self._closed:
                 return Failure(phase="launch", kind="interrupted", message="the engine is closed")
-            if self._forks is not None and not self._forks.process.alive:
-                self._forks.close()
-                self._forks = None
             if self._forks is None:
                 log = spec.work_dir / "fork-server.log"
-                self._forks = ForkServer(spec.python, environment.variables, log, spec.owner)
+                self._forks = ForkServer(
+                    spec.python, environment.variables, log, spec.owner, Path(environment.variables["TMPDIR"]).parent
+                )
             forks = self._forks
         if forks.wait_until_ready(spec.ready_timeout_s, lambda: self._closed):
             return forks
@@ -220,6 +236,7 @@ class _Running:
         self._spec, self._args, self._command, self._environment = spec, args, command, environment
         self._ports, self._scratch = ports, scratch
         self._gpus = devices.list_gpus() if spec.device == "cuda" else ()
+        self._shared_memory: set[str] = set()
         self._started = time.monotonic()
         self.process = GuardedProcess.start(
             command,
@@ -228,6 +245,7 @@ class _Running:
             status=log.with_suffix(".exit.json"),
             owner=spec.owner,
             grace_s=spec.stop_grace_s,
+            scratch=scratch,
             starter=None if forks is None else forks.start,
             spare=frozenset() if forks is None else forks.process.identities,
         )
@@ -245,6 +263,7 @@ class _Running:
         if verification.mismatch is not None:
             log_tail = tail(read_log(self.log))
             return Failure(phase="verify", kind="mismatch", message=verification.mismatch, log_tail=log_tail)
+        self._shared_memory = mapped_shared_memory(descendants(self.process.guard_pid))
         self.launch = self._observe(info, verification.findings)
         return self.launch
 
@@ -253,6 +272,8 @@ class _Running:
         self.process.close()
         self._ports.release()
         shutil.rmtree(self._scratch, ignore_errors=True)
+        for path in self._shared_memory:
+            Path(path).unlink(missing_ok=True)  # in case that the guard was killed
         if self._gpus:
             limit = devices.memory_used_mib(self._spec.device_ids, self._gpus) + MEMORY_SLACK_MIB
             used = devices.wait_for_memory(self._spec.device_ids, limit)

@@ -42,7 +42,7 @@ from actors.engines.guarded_process import GuardedProcess
 folder, owner, server, end = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
 process = GuardedProcess.start(
     [sys.executable, "-S", "-c", server], environment=dict(os.environ), log=folder / "log",
-    status=folder / "status.json", owner=owner, grace_s=1.0)
+    status=folder / "status.json", owner=owner, grace_s=1.0, scratch=folder / "scratch")
 print(json.dumps([process.guard_pid, process.pid]), flush=True)
 sys.stdin.readline()
 if end == "exit":
@@ -107,6 +107,8 @@ def test_close_kills_what_ignores_sigterm_after_the_grace(owner: str, tmp_path: 
 @pytest.mark.parametrize("end", ["exit", "kill"])
 @pytest.mark.parametrize("server", [SERVER, STUBBORN], ids=["polite", "stubborn"])
 def test_the_owners_death_leaves_nothing(owner: str, tmp_path: Path, end: str, server: str) -> None:
+    scratch = tmp_path / "scratch"
+    (scratch / "socket").mkdir(parents=True)
     words = [sys.executable, "-c", OWNER, str(tmp_path), owner, server, end]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None
@@ -120,6 +122,7 @@ def test_the_owners_death_leaves_nothing(owner: str, tmp_path: Path, end: str, s
             child.stdin.flush()
         child.wait(10)
         assert eventually(lambda: find_leftovers(owner) == [])
+        assert not scratch.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])

@@ -17,7 +17,7 @@ from tiny_models import TinyPair
 
 from actors.engines.guard import mapped_shared_memory
 from actors.engines.guarded_process import find_leftovers
-from actors.engines.ports import is_free
+from actors.engines.server_http import read_server_info
 from actors.engines.sglang_server import SglangServer
 from results.failures import Failure
 from results.observations import LaunchObservation
@@ -42,6 +42,14 @@ def generate_all(base_url: str, tokens: int = TOKENS) -> list[dict[str, Any]]:
     """All prompts at once, so that batches are larger than one."""
     with ThreadPoolExecutor(len(PROMPTS)) as pool:
         return list(pool.map(lambda prompt: generate(base_url, prompt, tokens), PROMPTS))
+
+
+def answers_as(port: int, model: Path) -> bool:
+    """Whether our server still answers there; somebody else may have taken the port since."""
+    try:
+        return bool(read_server_info(f"http://127.0.0.1:{port}")["model_path"] == str(model))
+    except OSError:
+        return False
 
 
 def launch(engine: SglangServer, config: EngineConfig) -> LaunchObservation:
@@ -72,7 +80,7 @@ def test_plain_tree_and_two_workers_say_the_same_and_leave_nothing(tiny_pair: Ti
     assert outputs[1] == outputs[0]
     assert outputs[2] == outputs[0]
     assert find_leftovers(spec.owner) == []
-    assert all(is_free(port) for port in ports)
+    assert all(not answers_as(port, tiny_pair.target) for port in ports)
     assert shared_memory  # SGLang leaves such files even after a clean stop
     assert not [path for path in shared_memory if Path(path).exists()]
 
@@ -145,6 +153,7 @@ def test_a_killed_guard_leaves_no_worker_behind(tiny_pair: TinyPair, tmp_path: P
     try:
         launch(engine, baseline())
         assert engine._running is not None
+        shared_memory = mapped_shared_memory(find_leftovers(spec.owner))
         os.kill(engine._running.process.guard_pid, signal.SIGKILL)
         deadline = time.monotonic() + 20
         while engine.failure_now() is None:
@@ -153,3 +162,4 @@ def test_a_killed_guard_leaves_no_worker_behind(tiny_pair: TinyPair, tmp_path: P
     finally:
         engine.close()
     assert find_leftovers(spec.owner) == []
+    assert not [path for path in shared_memory if Path(path).exists()]

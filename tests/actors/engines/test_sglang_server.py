@@ -17,7 +17,7 @@ from server_specs import baseline, fake_spec, speculative
 from tiny_models import TinyPair
 
 from actors.engines.guarded_process import find_leftovers
-from actors.engines.ports import is_free, lease_ports
+from actors.engines.ports import lease_ports
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
 from results.failures import Failure
@@ -106,10 +106,7 @@ def test_the_same_configuration_keeps_the_server_and_another_relaunches(bench: B
     assert len(launches(counts)) == 3
     assert third.effective_args["speculative_algorithm"] is None
     assert "spec_verify_ct" not in ask(engine)["meta_info"]
-    assert is_free(first.port)
-    assert is_free(second.port)
     engine.close()
-    assert is_free(third.port)
     assert bench.leftovers() == []
     with pytest.raises(RuntimeError, match="no server runs"):
         engine.base_url  # noqa: B018
