@@ -167,7 +167,7 @@ class SglangServer:
         return environment, draft_config, scratch
 
     def _new_scratch(self) -> Path:
-        """A folder for one server, inside the fork server's if there is one. Short: a socket's path has 107 characters."""
+        """A folder for one server, inside the fork server's if there is one. Its path is short, for sockets."""
         if self._spec.start_method != "fork":
             return Path(tempfile.mkdtemp(prefix="specsweep-"))
         with self._lock:
