@@ -42,10 +42,14 @@ _INHERITED = "is set where the actor runs (inherited from Ray's environment?); u
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The server's whole environment, and the names of SGLang's variables that were not passed on."""
+    """The server's whole environment, and the names of SGLang's variables that were not passed on.
+
+    `needed` are those of ours without which the command would not serve on this device when typed by hand.
+    """
 
     variables: Mapping[str, str]
     withheld: tuple[str, ...]
+    needed: tuple[tuple[str, str], ...] = ()
 
 
 def is_simulating(environment: Mapping[str, str]) -> str | None:
@@ -108,13 +112,16 @@ def build_environment(
         "TOKENIZERS_PARALLELISM": "false",
     }
     variables |= {name: ",".join([*_values(inherited, name), "127.0.0.1", "localhost"]) for name in NO_PROXY}
-    variables |= _device_variables(spec, world_size)
-    variables |= spec.environment
     path = [str(folder) for folder in stand_in_paths(spec.stand_ins)]
+    needed = _device_variables(spec, world_size)
+    variables |= needed
+    variables |= spec.environment
     if path:
+        needed["PYTHONPATH"] = ":".join(path)
         variables["PYTHONPATH"] = ":".join([*path, *filter(None, [spec.environment.get("PYTHONPATH")])])
+    needed.pop("CUDA_VISIBLE_DEVICES", None)  # which GPUs is the user's choice
     withheld = sorted(name for name in inherited if name.startswith("SGLANG_") and name not in spec.environment)
-    return Environment(variables=variables, withheld=tuple(withheld))
+    return Environment(variables=variables, withheld=tuple(withheld), needed=tuple(sorted(needed.items())))
 
 
 def _values(inherited: Mapping[str, str], name: str) -> list[str]:

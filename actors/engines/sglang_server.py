@@ -299,4 +299,11 @@ class _Running:
             device_ids=spec.device_ids,
             effective_args=resolved_args(info),
             findings=tuple(findings),
+            files=self._files(),
+            environment=self._environment.needed,
         )
+
+    def _files(self) -> tuple[tuple[str, str], ...]:
+        """The draft's config for the layout, which lies in the work folder only as long as the group lives."""
+        path = self._args.get("decrypted_draft_config_file")
+        return () if path is None else ((str(path), Path(str(path)).read_text(encoding="utf-8")),)

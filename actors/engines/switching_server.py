@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from actors.engines.command import redact, server_args, server_command
+from actors.engines.draft_config import override_ids, write_draft_config
 from actors.engines.live_control import (
     TRIPLE_NAMES,
     LiveControl,
@@ -139,7 +141,7 @@ class SwitchingServer:
         if isinstance(switched, NotSwitched):
             return self._note(switched)
         self._failed_switches, self._tracing = 0, trace is not None
-        self._config, self._launch = config, self._after_switch(config.triple, switched)
+        self._config, self._launch = config, self._after_switch(config, switched)
         return self._launch
 
     def _note(self, failed: NotSwitched) -> NotSwitched:
@@ -147,13 +149,29 @@ class SwitchingServer:
         LOG.warning("switch failed, launching instead: %s", failed.reason)
         return failed
 
-    def _after_switch(self, triple: Triple, switched: Switched) -> LaunchObservation:
-        """`/server_info` goes on showing what the server was started with; the ranks themselves said what runs."""
-        assert self._launch is not None
-        runs = {f"speculative_{name}": getattr(triple, name) for name in TRIPLE_NAMES}
+    def _after_switch(self, config: EngineConfig, switched: Switched) -> LaunchObservation:
+        """What is now observed: the command becomes the one that would launch this configuration by itself.
+
+        `/server_info` goes on showing what the server was started with; the ranks themselves said what runs.
+        """
+        launch = self._launch
+        assert launch is not None
+        assert config.layout is not None
+        runs = {f"speculative_{name}": getattr(config.triple, name) for name in TRIPLE_NAMES}
+        ids = override_ids(self._spec, config.layout)
+        path = write_draft_config(self._spec, config.layout, ids) if isinstance(ids, tuple) else None
+        args = server_args(
+            self._spec,
+            config,
+            port=launch.port,
+            rendezvous_port=int(launch.effective_args.get("nccl_port") or 0),
+            draft_config=path,
+        )
         return replace(
-            self._launch,
-            effective_args={**self._launch.effective_args, **runs},
+            launch,
+            command=redact(server_command(self._spec, args)),
+            files=() if path is None else ((str(path), path.read_text(encoding="utf-8")),),
+            effective_args={**launch.effective_args, **runs},
             switch_s=switched.elapsed_s,
             pools=self._pools,
         )
