@@ -74,7 +74,7 @@ class GpuGroup:
         engine = self._ready_engine(fresh=job.fresh)
         if isinstance(engine, Failure):
             return failed_outcome(job, engine)
-        outcome = run_trial(engine, job, HttpLoad())
+        outcome = run_trial(engine, job, HttpLoad(triple=job.config.triple, rival=job.rival))
         if job.fresh or outcome.failure is not None:
             self._drop_engine()
         return outcome

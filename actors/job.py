@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from actors.load.workload import Workload
 from results.failures import Failure
 from results.observations import CellObservation, LaunchObservation
+from results.stopping import Rival
 from search_spaces.config import EngineConfig
 
 
@@ -14,13 +15,15 @@ from search_spaces.config import EngineConfig
 class TrialJob:
     """One trial to run: bring the engine into `config`, warm up, then measure every concurrency of the workload.
 
-    `fresh` asks for a launch of its own, with room for nothing else, whatever runs already.
+    `fresh` asks for a launch of its own, with room for nothing else, whatever runs already. A trial that is only to be
+    better than the `rival` ends its cell at that concurrency once it clearly is not.
     """
 
     trial_id: str
     config: EngineConfig
     workload: Workload
     fresh: bool = False
+    rival: Rival | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

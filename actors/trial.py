@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from actors.engines.engine import Engine
@@ -12,7 +12,9 @@ from actors.load import measurement
 from actors.load.workload import Workload
 from results.failures import Failure
 from results.observations import CellObservation, LaunchObservation
+from results.stopping import Rival
 from results.switched_counters import with_switched_counters
+from search_spaces.config import Triple
 
 
 class Load(Protocol):
@@ -27,14 +29,20 @@ class Load(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
 class HttpLoad:
-    """Load over HTTP, from this process, on the engine's own URL."""
+    """Load over HTTP, from this process, on the engine's own URL. `triple` and `rival` decide when a cell may stop."""
+
+    triple: Triple | None = None
+    rival: Rival | None = None
 
     def warm_up(self, engine: Engine, workload: Workload) -> Failure | None:
         return measurement.warm_up(engine.base_url, workload, failure_now=engine.failure_now)
 
     def measure(self, engine: Engine, workload: Workload) -> tuple[tuple[CellObservation, ...], Failure | None]:
-        return measurement.measure_cells(engine.base_url, workload, failure_now=engine.failure_now)
+        return measurement.measure_cells(
+            engine.base_url, workload, failure_now=engine.failure_now, triple=self.triple, rival=self.rival
+        )
 
 
 def run_trial(engine: Engine, job: TrialJob, load: Load) -> TrialOutcome:

@@ -12,8 +12,16 @@ from results.degenerate import TextStatistics, text_statistics
 from results.observations import CellObservation, RequestRow
 from results.stats import Pair, ratio_of_sums
 from results.strata import context_strata, judge_strata
-from results.summary import CellSummary, ContextStratum, Estimate
-from results.throughput import mean_in_flight, output_throughput, percentile, steady_throughput, tpot_ms, ttft_ms
+from results.summary import CellSummary, ContextStratum, Estimate, scaled
+from results.throughput import (
+    mean_in_flight,
+    output_throughput,
+    percentile,
+    steady_throughput,
+    tpot_ms,
+    ttft_ms,
+    whole_set_factor,
+)
 from results.trust import (
     Objections,
     cached_share,
@@ -146,6 +154,14 @@ def summarise_cell(
     rows = [row for row in observation.rows if row.error is None]
     acceptance = summarise_acceptance(rows, triple)
     throughput = output_throughput(rows, duration_s, open_loop=observation.request_rate is not None)
+    if isinstance(throughput, Estimate) and observation.stopped is not None and observation.prompts is not None:
+        factor = whole_set_factor(
+            observation.rows,
+            concurrency=observation.concurrency,
+            duration_s=duration_s,
+            prompts=observation.prompts,
+        )
+        throughput = scaled(throughput, factor)
     steady = steady_throughput(rows, observation.concurrency, duration_s) if rows else "no request succeeded"
     first_token, per_token = ttft_ms(rows), tpot_ms(rows)
     text = text_statistics([row.output_ids for row in rows])
@@ -197,6 +213,7 @@ def summarise_cell(
         context_strata=acceptance.strata,
         request_rate=observation.request_rate,
         stopped=observation.stopped,
+        prompts=observation.prompts,
         counted_accept_length=counted_accept_length(observation) if triple is not None else None,
     )
 

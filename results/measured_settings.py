@@ -12,7 +12,7 @@ from results.objective import Objective
 from results.observations import RequestRow
 from results.records import TrialRecord
 from results.request_table import CellKey
-from results.summary import CellSummary, Estimate
+from results.summary import CellSummary, Estimate, scaled
 from search_spaces.config import EngineConfig
 
 Status = Literal["ranked", "not ranked", "failed"]
@@ -95,13 +95,6 @@ def launch_values(
             values.append(LaunchValue(record=record, cell=cell, estimate=scaled(estimate, factor)))
     confirming = [value for value in values if value.record.role == "confirm"]
     return tuple(confirming or values)
-
-
-def scaled(estimate: Estimate, factor: float) -> Estimate:
-    """The estimate times a positive, exactly known factor."""
-    return Estimate(
-        value=estimate.value * factor, low=estimate.low * factor, high=estimate.high * factor, count=estimate.count
-    )
 
 
 def mean_estimate(estimates: Sequence[Estimate]) -> Estimate | None:

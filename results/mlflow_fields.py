@@ -144,6 +144,9 @@ def _tags(record: TrialRecord) -> dict[str, str]:
     reasons = [reason for cell in record.cells for reason in cell.not_ranked]
     if reasons:
         tags["not_ranked"] = "; ".join(dict.fromkeys(reasons))
+    stopped = [f"{cell.load_label}: {cell.stopped}" for cell in record.cells if cell.stopped is not None]
+    if stopped:
+        tags["stopped"] = "; ".join(stopped)
     if record.launch is not None:
         tags["stand_in_kernels"] = str(record.launch.stand_in_kernels).lower()
     return {name: value[:MAX_TAG_CHARACTERS] for name, value in tags.items()}

@@ -52,7 +52,7 @@ class CellObservation:
     `shared_prefix_share` is the share of the prompts' characters that repeat the beginning of another prompt: so much
     may come from the prefix cache although it was flushed. `client_lag_s` is the longest delay with which the client
     itself woke up: on a busy machine times of arrival are late by up to so much. `stopped` says why not every prompt
-    was sent; None when all were.
+    was sent; None when all were. `prompts` is how many the workload has, None when it was not noted.
     """
 
     concurrency: int
@@ -72,6 +72,7 @@ class CellObservation:
     shared_prefix_share: float = 0.0
     client_lag_s: float = 0.0
     stopped: str | None = None
+    prompts: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

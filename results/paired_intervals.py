@@ -10,7 +10,7 @@ from results.measured_settings import RowsOf
 from results.noise import log_half_width
 from results.objective import Metric
 from results.request_table import CellKey
-from results.stats import Pair, paired_ratio
+from results.stats import Pair, overlapping_ratio
 from results.summary import Estimate
 
 _PAIRED: dict[str, str] = {
@@ -36,7 +36,7 @@ class PairedIntervals:
         if kind is not None and self._rows_of is not None:
             one, other = self._of(first[0], kind).get(load, {}), self._of(second[0], kind).get(load, {})
             if len(one.keys() & other.keys()) >= MIN_SHARED_PROMPTS:
-                return log_half_width(paired_ratio(one, other))
+                return log_half_width(overlapping_ratio(one, other))
         return math.hypot(log_half_width(first[1]), log_half_width(second[1]))
 
     def _of(self, trial_id: str, kind: str) -> Mapping[CellKey, dict[str, Pair]]:

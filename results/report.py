@@ -14,7 +14,7 @@ from results.ranking import RankedSetting, Ranking, rank
 from results.records import TrialRecord
 from results.report_sentences import caveats, next_step, summary_sentences
 from results.store import StudyFolder
-from results.summary import Estimate
+from results.summary import CellSummary, Estimate
 from results.table import setting_words, table_columns, table_rows
 from search_spaces.config import layout_label
 
@@ -175,8 +175,13 @@ def setting_json(row: RankedSetting) -> dict[str, Any]:
         ],
         "reasons": list(row.reasons),
         "warnings": list(row.warnings),
+        "stopped": {cell.load_label: cell.stopped for cell in _cells(row) if cell.stopped is not None},
         "failures": [{"phase": f.phase, "kind": f.kind, "message": f.message} for f in row.setting.failures],
     }
+
+
+def _cells(row: RankedSetting) -> list[CellSummary]:
+    return [cell for record in row.setting.measured for cell in record.cells]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +215,7 @@ def report_sections(report: Report) -> tuple[ReportSection, ...]:
         ),
         ReportSection(title="Not ranked, and why", bullets=tuple(_objections(report))),
         ReportSection(title="To know about ranked settings", bullets=tuple(_warnings(report))),
+        ReportSection(title="Ended before the last prompt", bullets=tuple(_stopped(report))),
         ReportSection(
             title="Next step",
             paragraphs=(report.next_step,),
@@ -235,6 +241,16 @@ def _warnings(report: Report) -> list[str]:
         f"{'every setting' if len(of) == len(rows) > 1 else '; '.join(map(_named, of[:3]))}"
         f"{f' and {len(of) - 3} more' if 3 < len(of) < len(rows) else ''}: {warning}"
         for warning, of in said.items()
+    ]
+
+
+def _stopped(report: Report) -> list[str]:
+    rows = (*report.ranking.settings, *report.ranking.baselines)
+    return [
+        f"{_named(row)} at {cell.load_label}: {cell.stopped}"
+        for row in rows
+        for cell in _cells(row)
+        if cell.stopped is not None
     ]
 
 

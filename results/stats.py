@@ -144,9 +144,18 @@ def paired_difference(first: Mapping[str, Pair], second: Mapping[str, Pair], *, 
     return bootstrap(lambda s: _ratio(s[:, 2:]) - _ratio(s[:, :2]), _paired_columns(first, second), seed=seed)
 
 
-def paired_ratio(first: Mapping[str, Pair], second: Mapping[str, Pair], *, seed: int = 0) -> Estimate:
-    """ratio(second) / ratio(first) over the prompts that both measured, the same prompts drawn for both."""
-    return bootstrap(lambda s: _ratio(s[:, 2:]) / _ratio(s[:, :2]), _paired_columns(first, second), seed=seed)
+def overlapping_ratio(first: Mapping[str, Pair], second: Mapping[str, Pair], *, seed: int = 0) -> Estimate:
+    """ratio(second) / ratio(first), each over its own prompts, those that both measured drawn for both.
+
+    Paired when both saw the same prompts. Where one cell stopped earlier, prompts that only the other measured count
+    for that one alone, so the interval is right for the two values as they stand. ValueError when they share none.
+    """
+    if not first.keys() & second.keys():
+        raise ValueError("the two measurements share no prompt")
+    nothing = (0.0, 0.0)
+    union = sorted(first.keys() | second.keys())
+    columns = np.asarray([[*first.get(key, nothing), *second.get(key, nothing)] for key in union], dtype=np.float64)
+    return bootstrap(lambda s: _ratio(s[:, 2:]) / _ratio(s[:, :2]), columns, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)

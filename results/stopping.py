@@ -24,6 +24,15 @@ _RESAMPLES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rival:
+    """The best setting so far: its throughput at one concurrency, and by how much launches differ anyway."""
+
+    concurrency: int
+    throughput: Estimate
+    noise: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class StopRule:
     """`half_width` is relative, of the 95 % intervals of throughput and accept length.
 

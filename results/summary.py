@@ -25,6 +25,13 @@ class Estimate:
         return math.inf if self.value == 0 else (self.high - self.low) / 2 / abs(self.value)
 
 
+def scaled(estimate: Estimate, factor: float) -> Estimate:
+    """The estimate times a positive, exactly known factor."""
+    return Estimate(
+        value=estimate.value * factor, low=estimate.low * factor, high=estimate.high * factor, count=estimate.count
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class ContextStratum:
     """The accept length of the requests whose prompts have `low_tokens` to `high_tokens` tokens (both included)."""
@@ -49,7 +56,8 @@ class CellSummary:
     counters contradict each other; they are left out of acceptance. `degenerate_share` is the share of output tokens in
     looping or repetitive outputs. `mean_in_flight` is the time-averaged number of requests being served. `request_rate`
     (per second) marks an open loop, whose `concurrency` is 0. `counted_accept_length` comes from the server's counters
-    over the cell, a cross-check only. `stopped` says why the cell ended before its last prompt.
+    over the cell, a cross-check only. `stopped` says why the cell ended before the last of its `prompts`;
+    `output_throughput` is then that of the whole set (`results.throughput.whole_set_factor`).
     """
 
     concurrency: int
@@ -84,6 +92,7 @@ class CellSummary:
     request_rate: float | None = None
     counted_accept_length: float | None = None
     stopped: str | None = None
+    prompts: int | None = None
 
     @property
     def load_label(self) -> str:

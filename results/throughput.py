@@ -57,6 +57,20 @@ def output_throughput(rows: Sequence[RequestRow], duration_s: float, *, open_loo
     )
 
 
+def whole_set_factor(rows: Sequence[RequestRow], *, concurrency: int, duration_s: float, prompts: int) -> float:
+    """By what a closed-loop cell's throughput is multiplied when it stopped after some of its `prompts`; 1 or more.
+
+    At the end of a cell slots run empty one by one. That idle time is paid once, whatever the number of prompts, so a
+    cell that stopped early would look slower than a whole one. With the busy time S of the slots, their idle time I and
+    f = prompts / those sent, the whole set would have taken (f S + I) / slots for f times the tokens: the factor is
+    f (S + I) / (f S + I).
+    """
+    busy_s = sum(row.finished_s - row.sent_s for row in rows)
+    idle_s = max(0.0, min(concurrency, len(rows)) * duration_s - busy_s)
+    share = max(1.0, prompts / len(rows)) if rows else 1.0
+    return share * (busy_s + idle_s) / (share * busy_s + idle_s) if busy_s > 0 else 1.0
+
+
 def steady_window(rows: Sequence[RequestRow], concurrency: int, duration_s: float) -> SteadyWindow | str:
     """Without ramp-up and drain, or why there is no such window.
 

@@ -28,6 +28,7 @@ from sweeps.legal_space import LegalSpace
 from sweeps.observers import Observer
 from sweeps.progress import Standing
 from sweeps.recording import Store, record_of, write_record
+from sweeps.rivals import best_so_far
 from sweeps.study_trial import StudyTrial
 from sweeps.tasks import FixedTrial, Task, open_tasks, search_task
 
@@ -99,6 +100,7 @@ class SweepLoop:
         self._legal, self._ledger, self._plan = legal, ledger, plan
         self._observer, self._stop, self._heartbeat, self._clock = observer, stop, heartbeat, clock
         records = store.records()
+        self._records = list(records)
         self._fixed = open_tasks(plan.fixed, records)
         self._launches = sum(_cost_a_launch(record) for record in records)
         self._durations_s = [record.finished_at_unix_s - record.started_at_unix_s for record in records if record.ok]
@@ -198,6 +200,7 @@ class SweepLoop:
         task = self._running.pop(outcome.trial_id)
         record = record_of(self._study.name, task, outcome)
         write_record(self._store, record, outcome)
+        self._records.append(record)
         self._launches -= not _cost_a_launch(record)
         self._ledger.end(task.config)
         self._ledger.add(record)
@@ -275,7 +278,14 @@ class SweepLoop:
         return limit if limit is not None and (left or self._ready or self._fixed) else "exhausted"
 
     def _job(self, task: Task) -> TrialJob:
-        return TrialJob(trial_id=task.trial_id, config=task.config, workload=self._plan.workload, fresh=task.fresh)
+        searching = task.role == "search" and self._plan.workload.half_width is not None
+        return TrialJob(
+            trial_id=task.trial_id,
+            config=task.config,
+            workload=self._plan.workload,
+            fresh=task.fresh,
+            rival=best_so_far(self._records, self._plan.objective) if searching else None,
+        )
 
     def _spent(self) -> Spent:
         asked = sum(task.trial is not None for task in (*self._running.values(), *self._ready))

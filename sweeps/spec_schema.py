@@ -33,6 +33,7 @@ from sweeps.spec_fields import (
 Seconds = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=0)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+HalfWidth = Annotated[float, Field(gt=0, lt=1)]
 Text = Annotated[str, Field(min_length=1)]
 
 Metric = Literal[
@@ -191,6 +192,13 @@ class WorkloadSpec(Section):
     ignore_eos: bool = Field(False, description="Generate max_new_tokens whatever the model says.")
     stream: bool = Field(True, description="Stream the answers; needed for latencies.")
     max_attempts: Count = Field(2, description="Tries per request; every retry is counted.")
+    half_width: HalfWidth | None = Field(
+        0.02,
+        description="A closed-loop measurement ends before its last prompt once the 95 % intervals of throughput and "
+        "accept length are this narrow, relative to the value, or once it is clearly slower than the best setting so "
+        "far. null: every prompt is always sent.",
+    )
+    min_prompts: Annotated[int, Field(ge=2)] = Field(16, description="Prompts before it may end early.")
 
 
 class ObjectiveSpec(Section):

@@ -34,4 +34,6 @@ def make_workload(spec: SweepSpec) -> Workload:
         request_rate=asked.request_rate,
         arrival_seed=asked.seed,
         template_hash=chosen.template_hash,
+        half_width=asked.half_width,
+        min_prompts=asked.min_prompts,
     )

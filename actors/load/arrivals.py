@@ -25,20 +25,30 @@ def poisson_arrivals(count: int, rate: float, seed: int) -> tuple[float, ...]:
 
 
 async def closed_loop(
-    items: Sequence[Item], concurrency: int, send: Callable[[Item], Awaitable[Answer]]
+    items: Sequence[Item],
+    concurrency: int,
+    send: Callable[[Item], Awaitable[Answer]],
+    *,
+    enough: Callable[[], bool] = lambda: False,
 ) -> list[Answer]:
-    """Send every item once, `concurrency` at a time: as one is answered the next is sent. Answers in items' order."""
+    """Send every item once, `concurrency` at a time: as one is answered the next is sent. Answers in items' order.
+
+    Once `enough` says so nothing more is sent; what is on its way is still answered, so the answers are those of the
+    first items.
+    """
     answers: dict[int, Answer] = {}
     waiting = iter(enumerate(items))
 
     async def work() -> None:
         for index, item in waiting:
             answers[index] = await send(item)
+            if enough():
+                return
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(items))):
             group.create_task(work())
-    return [answers[index] for index in range(len(items))]
+    return [answers[index] for index in sorted(answers)]
 
 
 async def open_loop(

@@ -14,11 +14,14 @@ from collections.abc import Sequence
 
 from actors.load.arrivals import closed_loop, open_loop, poisson_arrivals
 from actors.load.client import CellClock, GenerateClient, Sent
+from actors.load.early_stop import EarlyStop
 from actors.load.server_state import Counters, flush_when_idle, read_accept_length, read_counters
 from actors.load.watched_load import FailureNow, LagMeter, Loop, run_load
-from actors.load.workload import Workload
+from actors.load.workload import Prompt, Workload
 from results.failures import Failure
 from results.observations import CellObservation
+from results.stopping import Rival, StopRule, stop_reason
+from search_spaces.config import Triple
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +70,8 @@ def measure_cell(
     failure_now: FailureNow,
     request_rate: float | None = None,
     flush_timeout_s: float = FLUSH_TIMEOUT_S,
+    triple: Triple | None = None,
+    rival: Rival | None = None,
 ) -> CellObservation | Failure:
     """Flush the prefix cache, then send every prompt of the workload once and keep what was seen.
 
@@ -75,25 +80,47 @@ def measure_cell(
     their `error`. A Failure (phase `measure`) is returned when the server dies, soon after `failure_now` says so; when
     every request failed; or when so many fail in a row that the server answers nobody: as many as run at once, and at
     least three. A cache that could not be flushed is no failure but `flush_verified` False.
+
+    A closed loop stops sending as soon as the workload's `half_width` is reached, for the accept length as well when
+    the server drafts by `triple`, or when it is clearly slower than the `rival` at this concurrency.
     """
     if (concurrency < 1) if request_rate is None else (concurrency != 0):
         raise ValueError(f"concurrency {concurrency} with request_rate {request_rate}")
     return asyncio.run(
         _measure(
-            base_url, workload, concurrency, request_rate, failure_now=failure_now, flush_timeout_s=flush_timeout_s
+            base_url,
+            workload,
+            concurrency,
+            request_rate,
+            failure_now=failure_now,
+            flush_timeout_s=flush_timeout_s,
+            early=_early_stop(workload, concurrency, request_rate, triple, rival),
         )
     )
 
 
 def measure_cells(
-    base_url: str, workload: Workload, *, failure_now: FailureNow
+    base_url: str,
+    workload: Workload,
+    *,
+    failure_now: FailureNow,
+    triple: Triple | None = None,
+    rival: Rival | None = None,
 ) -> tuple[tuple[CellObservation, ...], Failure | None]:
     """Every cell of the workload, concurrencies before request rates; the cells measured before a Failure are kept."""
     loads: list[tuple[int, float | None]] = [(concurrency, None) for concurrency in workload.concurrency]
     loads += [(0, rate) for rate in workload.request_rate]
     cells: list[CellObservation] = []
     for concurrency, rate in loads:
-        cell = measure_cell(base_url, workload, concurrency, failure_now=failure_now, request_rate=rate)
+        cell = measure_cell(
+            base_url,
+            workload,
+            concurrency,
+            failure_now=failure_now,
+            request_rate=rate,
+            triple=triple,
+            rival=rival,
+        )
         if isinstance(cell, Failure):
             return tuple(cells), cell
         cells.append(cell)
@@ -108,6 +135,7 @@ async def _measure(
     *,
     failure_now: FailureNow,
     flush_timeout_s: float,
+    early: EarlyStop | None,
 ) -> CellObservation | Failure:
     url = base_url.rstrip("/")
     async with GenerateClient(url, workload) as client:
@@ -118,14 +146,20 @@ async def _measure(
         started_at = time.time()
         clock = CellClock()
         lag = LagMeter()
+
+        async def send(prompt: Prompt) -> Sent:
+            return await client.send(prompt, clock)
+
         sent = await run_load(
-            _loop(workload, concurrency, request_rate),
-            lambda prompt: client.send(prompt, clock),
+            _loop(workload, concurrency, request_rate, early),
+            send if early is None else early.watched(send),
             patience=max(concurrency, _LEAST_FAILURES_IN_A_ROW),
             failure_now=failure_now,
             phase="measure",
             lag=lag,
         )
+        if early is not None:
+            await early.close()
         if isinstance(sent, Failure):
             return sent
         after = await read_counters(client.session, url)
@@ -149,11 +183,31 @@ async def _measure(
         attempt_failures=_failures_by_reason(sent),
         shared_prefix_share=workload.shared_prefix_share,
         client_lag_s=lag.longest_s,
+        stopped=early.reason if early is not None and len(sent) < len(workload.prompts) else None,
+        prompts=len(workload.prompts),
         rows=tuple(answer.row for answer in sent),
     )
 
 
-def _loop(workload: Workload, concurrency: int, request_rate: float | None) -> Loop:
+def _early_stop(
+    workload: Workload, concurrency: int, request_rate: float | None, triple: Triple | None, rival: Rival | None
+) -> EarlyStop | None:
+    """None for an open loop, whose prompts arrive when they do, and where every prompt is to be sent."""
+    if workload.half_width is None or request_rate is not None:
+        return None
+    meets = rival is not None and rival.concurrency == concurrency
+    rule = StopRule(
+        half_width=workload.half_width,
+        min_prompts=workload.min_prompts,
+        rival=rival.throughput if rival is not None and meets else None,
+        noise=rival.noise if rival is not None and meets else 0.0,
+    )
+    return EarlyStop(lambda rows: stop_reason(rows, concurrency, triple, rule), concurrency)
+
+
+def _loop(workload: Workload, concurrency: int, request_rate: float | None, early: EarlyStop | None) -> Loop:
+    if request_rate is None and early is not None:
+        return lambda send: closed_loop(workload.prompts, concurrency, send, enough=early.enough)
     if request_rate is None:
         return lambda send: closed_loop(workload.prompts, concurrency, send)
     arrivals_s = poisson_arrivals(len(workload.prompts), request_rate, workload.arrival_seed)

@@ -33,7 +33,9 @@ class Workload:
     `warmup` prompts are not among `prompts`, and no prompt occurs twice: a repeat would be answered from the prefix
     cache. `request_rate` is in requests per second with Poisson arrivals drawn from `arrival_seed`. `template_hash`
     names the chat template that the texts went through, None when they are sent as they were read. `api_key_env` is
-    the name of an environment variable; the key itself is never stored. ValueError when a value is out of range.
+    the name of an environment variable; the key itself is never stored. A closed-loop cell stops before its last
+    prompt, but not before `min_prompts`, once the 95 % intervals of throughput and accept length have this relative
+    `half_width`; with None every prompt is sent. ValueError when a value is out of range.
     """
 
     prompts: tuple[Prompt, ...] = field(repr=False)
@@ -50,6 +52,8 @@ class Workload:
     template_hash: str | None = None
     endpoint: str = "/generate"
     api_key_env: str | None = None
+    half_width: float | None = None
+    min_prompts: int = 16
 
     def __post_init__(self) -> None:
         for name, numbers in (
@@ -64,6 +68,10 @@ class Workload:
                 raise ValueError(f"{name} must be finite and above 0, not {values}")
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise ValueError(f"temperature must be 0 or more, not {self.temperature}")
+        if self.half_width is not None and not 0 < self.half_width < 1:
+            raise ValueError(f"half_width must be between 0 and 1, not {self.half_width}")
+        if self.min_prompts < 2:
+            raise ValueError(f"min_prompts must be 2 or more, not {self.min_prompts}")
         if not self.concurrency and not self.request_rate:
             raise ValueError("a workload needs a concurrency or a request_rate")
         if not self.prompts:
@@ -85,6 +93,7 @@ class Workload:
         """16 hexadecimal digits over the prompts, their template, the sampling and the endpoint.
 
         Concurrency, request rate and the client's limits are not part of it: they tell the cells of one workload apart.
+        Nor is the rule for stopping: a cell that stops early has sent the first prompts of the same order.
         """
         content = {
             "prompts": self.prompt_set_hash,

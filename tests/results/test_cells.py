@@ -303,3 +303,27 @@ def test_a_late_client_is_said_and_why_a_cell_stopped_is_kept() -> None:
     assert late.stopped == "narrow enough"
     assert prompt.warnings == ()
     assert prompt.stopped is None
+
+
+def test_a_cell_that_stopped_early_shows_the_throughput_of_the_whole_set() -> None:
+    latencies = np.random.default_rng(2).gamma(6, 1 / 6, 160).tolist()
+    plain = {"chunk_times_s": (), "chunk_tokens": ()}
+    whole = summarise_cell(cell(closed_loop(latencies, 16, **plain), concurrency=16, prompts=160), None)
+    rows = closed_loop(latencies[:48], 16, **plain)
+    raw = summarise_cell(cell(rows, concurrency=16), None).output_throughput
+    stopped = summarise_cell(cell(rows, concurrency=16, prompts=160, stopped="narrow enough"), None)
+    assert (whole.output_throughput, raw, stopped.output_throughput) != (None, None, None)
+    expected = (whole.output_throughput.value / raw.value) * (sum(latencies[:48]) / 48) / (sum(latencies) / 160)
+    assert raw.value < 0.92 * whole.output_throughput.value
+    assert stopped.output_throughput.value / raw.value == pytest.approx(expected, rel=0.06)
+    assert stopped.output_throughput.low < stopped.output_throughput.value < stopped.output_throughput.high
+    assert (stopped.requests, stopped.prompts) == (48, 160)
+
+
+def test_without_idle_slots_stopping_early_changes_nothing() -> None:
+    rows = closed_loop([1.0] * 32, 8)
+    whole = summarise_cell(cell(rows, concurrency=8), None).output_throughput
+    stopped = summarise_cell(cell(rows, concurrency=8, prompts=64, stopped="narrow enough"), None).output_throughput
+    assert whole is not None
+    assert stopped is not None
+    assert stopped.value == pytest.approx(whole.value)

@@ -12,8 +12,8 @@ from results.stats import (
     bootstrap,
     effect_verdict,
     moderated_spread,
+    overlapping_ratio,
     paired_difference,
-    paired_ratio,
     ratio_of_sums,
     relative_spread,
     student_t_quantile,
@@ -57,7 +57,7 @@ def test_pairing_removes_what_prompts_have_in_common() -> None:
     tokens, steps = synthetic_prompts(rng, 80)
     first = {f"p{i}": (float(tokens[i]), float(steps[i])) for i in range(80)}
     second = {key: (1.05 * t, s) for key, (t, s) in first.items()}
-    ratio = paired_ratio(first, second)
+    ratio = overlapping_ratio(first, second)
     assert ratio.value == pytest.approx(1.05)
     assert ratio.high - ratio.low < 1e-9
     difference = paired_difference(first, second)
@@ -167,3 +167,26 @@ def test_spread_without_repeats_is_the_prior_and_repeats_move_it() -> None:
     assert noisy.deviation > 0.07
     assert noisy.repeats == 20
     assert noisy.t975 == pytest.approx(exact.t.ppf(0.975, 23), rel=0.01)
+
+
+def test_where_one_saw_fewer_prompts_the_interval_is_between_paired_and_independent() -> None:
+    rng = np.random.default_rng(3)
+    difficulty = rng.gamma(20, 1 / 20, 200)
+    slow = {f"p{i}": (100.0, 2 * time) for i, time in enumerate(difficulty)}
+    fast = {f"p{i}": (100.0, time) for i, time in enumerate(difficulty)}
+    few = {key: fast[key] for key in list(fast)[:50]}
+
+    def width(estimate: Estimate) -> float:
+        return float(np.log(estimate.high / estimate.low))
+
+    assert width(overlapping_ratio(slow, fast)) < 1e-9
+    alone = [ratio_of_sums(*zip(*pairs.values(), strict=True)) for pairs in (slow, few)]
+    nested = overlapping_ratio(slow, few)
+    whole = sum(tokens for tokens, _ in slow.values()) / sum(time for _, time in slow.values())
+    part = sum(tokens for tokens, _ in few.values()) / sum(time for _, time in few.values())
+    assert nested.value == pytest.approx(part / whole)
+    assert 0 < width(nested) < np.hypot(width(alone[0]), width(alone[1]))
+    # Var(log) of a mean over n of N shared units: sigma^2 (1/n - 1/N).
+    assert width(nested) == pytest.approx(2 * 1.96 * np.sqrt(1 / 20 * (1 / 50 - 1 / 200)), rel=0.25)
+    with pytest.raises(ValueError, match="share no prompt"):
+        overlapping_ratio({"a": (1.0, 1.0)}, {"b": (1.0, 1.0)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ class Sweep:
 
     def __init__(self, records: Sequence[TrialRecord] = (), **options: Any) -> None:
         self.repeats = options.pop("repeats", 1)
-        self.plan = {"budget": Budget(), "retries": 2, "fixed": (BASELINE,), **options}
+        self.plan = {"workload": WORKLOAD, "budget": Budget(), "retries": 2, "fixed": (BASELINE,), **options}
         self.store = MemoryStore(records)
         self.legal = LegalSpace(SMALL, resolve)
         self.ledger = Ledger(records, repeats=self.repeats)
@@ -44,7 +45,7 @@ class Sweep:
             pool=self.pool,
             legal=self.legal,
             ledger=self.ledger,
-            plan=LoopPlan(workload=WORKLOAD, objective=Objective(), repeats=self.repeats, **self.plan),
+            plan=LoopPlan(objective=Objective(), repeats=self.repeats, **self.plan),
             observer=self.events,
             stop=self.stop,
             heartbeat=lambda: None,
@@ -323,3 +324,21 @@ def test_standing_counts_what_is_left() -> None:
     # one trial of 10 s is over, four are left
     after_first = next(standing for standing in sweep.events.standings if standing.done == 1)
     assert after_first.time_left_s == pytest.approx(40.0)
+
+
+def test_only_trials_of_the_search_have_a_rival_and_only_when_cells_may_stop() -> None:
+    sweep = Sweep(workload=replace(WORKLOAD, half_width=0.02), confirmations=1)
+    assert sweep.run() == "exhausted"
+    first, *searched, confirmed = sweep.pool.launched
+    assert (first.rival, searched[0].rival, confirmed.rival) == (None, None, None)
+    fastest = 0.0
+    for job in searched[1:]:
+        told = [record for record in sweep.store.kept if record.role == "search"]
+        earlier = [record for record in told if record.trial_id < job.trial_id]
+        fastest = max(record.cells[0].output_throughput.value for record in earlier)
+        assert job.rival is not None
+        assert job.rival.throughput.value == pytest.approx(fastest)
+    assert fastest > 0
+    plain = Sweep()
+    plain.run()
+    assert {job.rival for job in plain.pool.launched} == {None}

@@ -54,6 +54,25 @@ def test_a_closed_loop_keeps_its_slots_full_and_its_order(count: int, concurrenc
         assert most == min(concurrency, count)
 
 
+@given(count=st.integers(1, 30), concurrency=st.integers(1, 8), limit=st.integers(1, 40))
+def test_a_closed_loop_that_had_enough_answers_what_it_sent_and_sends_no_more(
+    count: int, concurrency: int, limit: int
+) -> None:
+    sent: list[int] = []
+    answered: list[int] = []
+
+    async def send(item: int) -> int:
+        sent.append(item)
+        await asyncio.sleep(0)
+        answered.append(item)
+        return item
+
+    done = asyncio.run(closed_loop(range(count), concurrency, send, enough=lambda: len(answered) >= limit))
+    assert done == sent == sorted(answered) == list(range(len(sent)))
+    assert len(sent) <= min(count, limit + concurrency - 1) or len(sent) == concurrency
+    assert len(sent) >= min(count, limit)
+
+
 def test_an_open_loop_does_not_wait_for_answers() -> None:
     started: list[int] = []
 

@@ -17,6 +17,9 @@ from actors.load.measurement import measure_cell, measure_cells, warm_up
 from actors.load.workload import Workload
 from results.failures import Failure
 from results.observations import CellObservation, RequestRow
+from results.stopping import Rival
+from results.summary import Estimate
+from search_spaces.config import Triple
 from search_spaces.errors import EnvironmentProblem
 
 
@@ -159,6 +162,43 @@ def test_a_wrong_kind_of_load_is_a_bug_of_the_caller() -> None:
     for concurrency, rate in ((0, None), (4, 2.0)):
         with pytest.raises(ValueError, match="with request_rate"):
             measure_cell("http://127.0.0.1:1", numbered_workload(1), concurrency, failure_now=alive, request_rate=rate)
+
+
+class TestEarlyStop:
+    EVEN = TimedPlan(ttft_s=0.004, step_s=0.002, pattern=(2, 0, 3))
+    TRIPLE = Triple(num_steps=5, eagle_topk=1, num_draft_tokens=6)
+
+    def test_even_requests_end_the_cell_early_and_its_rows_are_the_first_prompts(self) -> None:
+        workload = numbered_workload(200, half_width=0.25, min_prompts=12)
+        with TimedServer(self.EVEN) as server:
+            cell = measured(server, workload, triple=self.TRIPLE)
+            assert len(server.seen.requests) == len(cell.rows)
+        assert 12 <= len(cell.rows) < 100
+        assert [row.prompt_id for row in cell.rows] == [p.prompt_id for p in workload.prompts[: len(cell.rows)]]
+        assert all(row.error is None and row.completion_tokens == 24 for row in cell.rows)
+        assert (cell.stopped or "").startswith("narrow enough after ")
+        assert cell.prompts == 200
+
+    def test_without_a_half_width_every_prompt_is_sent(self) -> None:
+        with TimedServer(self.EVEN) as server:
+            cell = measured(server, numbered_workload(40), triple=self.TRIPLE)
+        assert (len(cell.rows), cell.stopped) == (40, None)
+
+    def test_what_is_clearly_slower_is_given_up_at_that_concurrency_only(self) -> None:
+        workload = numbered_workload(60, half_width=0.0001, concurrency=(2, 4))
+        rival = Rival(concurrency=4, throughput=Estimate(value=2e6, low=1e6, high=3e6, count=60), noise=0.05)
+        with TimedServer(self.EVEN) as server:
+            cells, failure = measure_cells(server.url, workload, failure_now=alive, triple=self.TRIPLE, rival=rival)
+        assert failure is None
+        assert [len(cell.rows) == 60 for cell in cells] == [True, False]
+        assert "dominated" in (cells[1].stopped or "")
+        assert len(cells[1].rows) < 40
+
+    def test_an_open_loop_sends_every_prompt(self) -> None:
+        workload = numbered_workload(40, half_width=0.9, max_new_tokens=2)
+        with TimedServer(self.EVEN) as server:
+            cell = measured(server, workload, 0, request_rate=400.0)
+        assert (len(cell.rows), cell.stopped) == (40, None)
 
 
 class TestCache:

@@ -1,0 +1,33 @@
+"""The setting to beat: whoever is clearly slower may stop measuring. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from results.measured_settings import launch_values, measured_settings
+from results.noise import noise_floor
+from results.objective import Objective
+from results.records import TrialRecord
+from results.stopping import Rival
+
+
+def best_so_far(records: Sequence[TrialRecord], objective: Objective) -> Rival | None:
+    """The fastest speculative setting among the ranked ones; None without one, or when speed is not the objective.
+
+    A setting that was launched several times is as fast as its slowest launch: the best of many noisy numbers is too
+    good, and would dismiss its equals.
+    """
+    if objective.metric != "output_throughput" or objective.direction != "maximize":
+        return None
+    groups = measured_settings(records)
+    values = {group.effective.identity: launch_values(group, objective) for group in groups}
+    noise = noise_floor([[one.estimate.value for one in launches] for launches in values.values()])
+    slowest = [
+        min(values[group.effective.identity], key=lambda one: one.estimate.value)
+        for group in groups
+        if values[group.effective.identity] and not group.effective.is_baseline
+    ]
+    best = max(slowest, key=lambda one: one.estimate.value, default=None)
+    if best is None:
+        return None
+    return Rival(concurrency=best.cell.concurrency, throughput=best.estimate, noise=noise.relative)
