@@ -241,3 +241,13 @@ def test_a_latency_objective_has_its_own_column(folder: StudyFolder) -> None:
     report = build_report(folder, Objective(metric="tpot_ms_p50"), study="demo")
     assert "TPOT p50 ms" in table_columns(report.ranking)
     assert "Run layout" in report.summary[0]
+
+
+def test_what_ended_early_says_why_in_every_form(folder: StudyFolder) -> None:
+    reason = "narrow enough after 32 prompts: half-width 1.9%, 2.0% was asked"
+    cells = [summary(throughput=180.0, stopped=reason, prompts=64), summary(throughput=300.0, concurrency=8)]
+    report = report_of(folder, [record("t1", config(RIGHT), cells=cells)])
+    assert report_json(report)["settings"][0]["stopped"] == {"1": reason}
+    part = report_markdown(report).split("## Ended before the last prompt")[1].split("##")[0]
+    assert f"(t1) at 1: {reason}" in part
+    assert reason in report_html(report)
