@@ -8,13 +8,18 @@ form misses is taken up by a Gaussian process on the residuals, so that predicti
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from results.step_samples import StepSample
-from results.step_terms import DEFAULT_FORM, FORMS, Floats, RoundKind, term_matrix
+from results.step_terms import DEFAULT_FORM, FORMS, Floats, Form, RoundKind, term_matrix
+
+Groups = tuple[tuple[int, str], ...]
+"""(tp_size, variant) of the measured rounds, sorted."""
 
 PRIOR_DEVIATION = 1.5
 GROUP_DEVIATION = 0.5
@@ -55,7 +60,7 @@ class StepTimeModel:
     form: str
     kinds: tuple[RoundKind, ...]
     log_times: Floats = field(repr=False)
-    groups: tuple[tuple[int, str], ...]
+    groups: Groups
     parameters: Floats = field(repr=False)
     covariance: Floats = field(repr=False)
     noise: float
@@ -64,12 +69,11 @@ class StepTimeModel:
 
     def predict(self, kinds: Sequence[RoundKind]) -> Prediction:
         """The time of rounds, of the noise-free mean: another measurement scatters around it by `noise`."""
-        layout = _Layout(FORMS[self.form], self.groups)
-        mean, gradient = layout.evaluate(self.parameters, kinds)
+        mean, gradient = self._design(kinds).evaluate(self.parameters)
         variance = np.einsum("ij,jk,ik->i", gradient, self.covariance, gradient)
         unknown = np.array([kind.group not in self.groups for kind in kinds])
         variance = variance + unknown * (GROUP_DEVIATION**2 + GROUP_TERM_DEVIATION**2)
-        residuals = self.log_times - layout.evaluate(self.parameters, self.kinds)[0]
+        residuals = self.log_times - self._design(self.kinds).evaluate(self.parameters)[0]
         inner = self.misfit**2 * _likeness(self.kinds, self.kinds)
         weights = self.misfit**2 * _likeness(kinds, self.kinds)
         solved = np.linalg.solve(inner + self.noise**2 * np.eye(len(self.kinds)), weights.T).T
@@ -78,18 +82,24 @@ class StepTimeModel:
 
     def draw(self, kinds: Sequence[RoundKind], count: int, rng: np.random.Generator) -> Floats:
         """Times under `count` draws of the coefficients, [count, kinds]; misfit enters by its mean."""
-        layout = _Layout(FORMS[self.form], self.groups)
-        _, gradient = layout.evaluate(self.parameters, kinds)
+        _, gradient = self._design(kinds).evaluate(self.parameters)
         root = np.linalg.cholesky(self.covariance + 1e-12 * np.eye(len(self.covariance)))
         draws = rng.standard_normal((count, len(root))) @ root.T @ gradient.T
         times: Floats = np.exp(draws + self.predict(kinds).log_mean)
         return times
 
     def coefficients(self, tp_size: int, variant: str = "") -> dict[str, float]:
-        """Seconds per unit of each term, most probable values."""
-        layout = _Layout(FORMS[self.form], self.groups)
-        logs = layout.coefficients(self.parameters, (tp_size, variant))
+        """Seconds per unit of each term, most probable values. ValueError for a group that was not measured."""
+        terms = len(FORMS[self.form])
+        logs = self.parameters[:terms].copy()
+        number = self.groups.index((tp_size, variant))
+        if number:
+            factors = self.parameters[terms:].reshape(len(self.groups) - 1, terms + 1)[number - 1]
+            logs += factors[0] + factors[1:]
         return dict(zip(FORMS[self.form], np.exp(logs).tolist(), strict=True))
+
+    def _design(self, kinds: Sequence[RoundKind]) -> _Design:
+        return _Design(FORMS[self.form], self.groups, kinds)
 
 
 def fit_step_time(samples: Sequence[StepSample], *, form: str | None = None) -> StepTimeModel:
@@ -126,44 +136,36 @@ def cross_validated_error(samples: Sequence[StepSample], form: str, folds: int =
     return float(np.sqrt(np.mean(np.square(errors)))) if errors else float("inf")
 
 
-class _Layout:
-    """Where each parameter stands: one logarithm per term; then, per group beyond the first, a common factor and one
-    factor per term."""
+class _Design:
+    """The terms of some kinds, and where each parameter stands: one logarithm per term; then, per group beyond the
+    first, a common factor and one factor per term. Kinds of an unknown group have the first group's coefficients."""
 
-    def __init__(self, form: tuple[str, ...], groups: tuple[tuple[int, str], ...]) -> None:
-        self.form, self.groups = form, groups
-        self.size = len(form) + (len(groups) - 1) * (len(form) + 1)
+    def __init__(self, form: Form, groups: Groups, kinds: Sequence[RoundKind]) -> None:
+        self._terms = term_matrix(form, kinds).reshape(len(kinds), len(form))
+        numbers = {group: number for number, group in enumerate(groups)}
+        self._number = np.array([numbers.get(kind.group, 0) for kind in kinds], dtype=np.int64)
+        self.others = len(groups) - 1
+        self.size = len(form) + self.others * (len(form) + 1)
 
-    def coefficients(self, parameters: Floats, group: tuple[int, str]) -> Floats:
-        terms = len(self.form)
-        logs: Floats = parameters[:terms].copy()
-        number = self.groups.index(group) if group in self.groups else 0
-        if number:
-            start = terms + (number - 1) * (terms + 1)
-            logs += parameters[start] + parameters[start + 1 : start + 1 + terms]
-        return logs
-
-    def evaluate(self, parameters: Floats, kinds: Sequence[RoundKind]) -> tuple[Floats, Floats]:
+    def evaluate(self, parameters: Floats) -> tuple[Floats, Floats]:
         """Logarithm of the time of each kind, and its gradient, [kinds, parameters]."""
-        terms = len(self.form)
-        logs = np.array([self.coefficients(parameters, kind.group) for kind in kinds]).reshape(len(kinds), terms)
-        parts = term_matrix(self.form, kinds).reshape(len(kinds), terms) * np.exp(logs)
+        count, terms = self._terms.shape
+        factors = np.zeros((self.others + 1, terms + 1))
+        factors[1:] = parameters[terms:].reshape(self.others, terms + 1)
+        logs = parameters[:terms] + (factors[:, :1] + factors[:, 1:])[self._number]
+        parts = self._terms * np.exp(logs)
         total = parts.sum(axis=1)
         shares = parts / total[:, None]
-        gradient = np.zeros((len(kinds), self.size))
-        gradient[:, :terms] = shares
-        for row, kind in enumerate(kinds):
-            number = self.groups.index(kind.group) if kind.group in self.groups else 0
-            if number:
-                start = terms + (number - 1) * (terms + 1)
-                gradient[row, start] = 1.0
-                gradient[row, start + 1 : start + 1 + terms] = shares[row]
+        by_group = np.zeros((count, self.others + 1, terms + 1))
+        by_group[np.arange(count), self._number, 0] = 1.0
+        by_group[np.arange(count), self._number, 1:] = shares
+        gradient: Floats = np.concatenate([shares, by_group[:, 1:].reshape(count, -1)], axis=1)
         return np.log(total), gradient
 
-    def prior(self, kinds: Sequence[RoundKind], logs: Floats) -> tuple[Floats, Floats]:
+    def prior(self, logs: Floats) -> tuple[Floats, Floats]:
         """Means and standard deviations. A priori the terms share the mean measured time, the fixed one half of it."""
-        terms = len(self.form)
-        typical = np.maximum(np.abs(term_matrix(self.form, kinds)).mean(axis=0), 1e-9)
+        terms = self._terms.shape[1]
+        typical = np.maximum(self._terms.mean(axis=0), 1e-9)
         share = np.full(terms, 0.5 / max(1, terms - 1))
         share[0] = 0.5
         means = np.zeros(self.size)
@@ -176,12 +178,12 @@ class _Layout:
 
 def _fit(form: str, kinds: tuple[RoundKind, ...], logs: Floats) -> StepTimeModel:
     groups = tuple(sorted({kind.group for kind in kinds}))
-    layout = _Layout(FORMS[form], groups)
+    design = _Design(FORMS[form], groups, kinds)
     noise, misfit = 0.02, 0.04
-    start = layout.prior(kinds, logs)[0]
+    start = design.prior(logs)[0]
     for _ in range(2):  # the scatter is estimated from the residuals of a first fit
-        parameters, covariance = _most_probable(layout, kinds, logs, noise**2 + misfit**2, start)
-        residuals = logs - layout.evaluate(parameters, kinds)[0]
+        parameters, covariance = _most_probable(design, logs, noise**2 + misfit**2, start)
+        residuals = logs - design.evaluate(parameters)[0]
         noise, misfit = _scatter(kinds, residuals)
         start = parameters
     return StepTimeModel(
@@ -196,21 +198,19 @@ def _fit(form: str, kinds: tuple[RoundKind, ...], logs: Floats) -> StepTimeModel
     )
 
 
-def _most_probable(
-    layout: _Layout, kinds: Sequence[RoundKind], logs: Floats, variance: float, start: Floats
-) -> tuple[Floats, Floats]:
+def _most_probable(design: _Design, logs: Floats, variance: float, start: Floats) -> tuple[Floats, Floats]:
     """Levenberg-Marquardt on squared residuals / variance + squared prior deviations; parameters and covariance."""
-    means, deviations = layout.prior(kinds, logs)
+    means, deviations = design.prior(logs)
     precision = np.diag(deviations**-2.0)
 
     def loss(at: Floats) -> float:
-        misses = logs - layout.evaluate(at, kinds)[0]
+        misses = logs - design.evaluate(at)[0]
         return float(misses @ misses / variance + ((at - means) / deviations) @ ((at - means) / deviations))
 
     at, damping = start, 1e-3
     now = loss(at)
     for _ in range(_ITERATIONS):
-        predicted, gradient = layout.evaluate(at, kinds)
+        predicted, gradient = design.evaluate(at)
         hessian = gradient.T @ gradient / variance + precision
         slope = gradient.T @ (logs - predicted) / variance - precision @ (at - means)
         step = np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), slope)
@@ -223,23 +223,22 @@ def _most_probable(
                 break
         else:
             damping *= 10
-    gradient = layout.evaluate(at, kinds)[1]
+    gradient = design.evaluate(at)[1]
     covariance = np.linalg.inv(gradient.T @ gradient / variance + precision).astype(np.float64)
     return at, covariance
 
 
 def _scatter(kinds: Sequence[RoundKind], residuals: Floats) -> tuple[float, float]:
-    """(noise, misfit) of the greatest likelihood on a grid, with one residual's worth of 2 % each beforehand."""
-    like = _likeness(kinds, kinds)
+    """(noise, misfit) of the greatest likelihood on a grid, under a broad prior around 2 % and 4 %."""
+    values, vectors = np.linalg.eigh(_likeness(kinds, kinds))
+    squares = (vectors.T @ residuals) ** 2
     best, found = -np.inf, (0.02, 0.04)
-    for noise in NOISE_LEVELS:
-        for misfit in MISFIT_LEVELS:
-            covariance = misfit**2 * like + noise**2 * np.eye(len(kinds))
-            _, logdet = np.linalg.slogdet(covariance)
-            likelihood = -0.5 * (residuals @ np.linalg.solve(covariance, residuals) + logdet)
-            likelihood -= np.log(noise / 0.02) ** 2 / 2 + np.log(misfit / 0.04) ** 2 / 2
-            if likelihood > best:
-                best, found = likelihood, (noise, misfit)
+    for noise, misfit in itertools.product(NOISE_LEVELS, MISFIT_LEVELS):
+        variances = misfit**2 * np.maximum(values, 0.0) + noise**2
+        likelihood = -0.5 * float((squares / variances + np.log(variances)).sum())
+        likelihood -= math.log(noise / 0.02) ** 2 / 2 + math.log(misfit / 0.04) ** 2 / 2
+        if likelihood > best:
+            best, found = likelihood, (noise, misfit)
     return found
 
 
@@ -247,7 +246,9 @@ def _likeness(first: Sequence[RoundKind], second: Sequence[RoundKind]) -> Floats
     """Correlation of what the form misses, [first, second]: near in octaves, less across groups."""
     here, there = _octaves(first), _octaves(second)
     distance = ((here[:, None, :] - there[None, :, :]) ** 2).sum(axis=2)
-    same = np.array([[1.0 if a.group == b.group else 0.5 for b in second] for a in first]).reshape(distance.shape)
+    groups = {kind.group: number for number, kind in enumerate((*first, *second))}
+    mine, theirs = (np.array([groups[kind.group] for kind in kinds], dtype=np.int64) for kinds in (first, second))
+    same = np.where(mine[:, None] == theirs[None, :], 1.0, 0.5)
     likeness: Floats = same * np.exp(-distance / (2 * MISFIT_REACH**2))
     return likeness
 

@@ -1,0 +1,303 @@
+"""An Optuna sampler that knows the acceptance surface: it proposes the setting most likely to win, priced in seconds.
+
+Accept lengths come from traces; what is left to learn is the time of a round, which a model predicts for all settings
+from a few measured ones (`results.prediction`). Each proposal has the greatest expected improvement per second: another
+setting of a running server costs a switch, another TP size a launch. Works with plain `study.optimize` as well:
+
+    sampler = SurfaceSampler(accept_lengths, candidates, batch=8)
+    optuna.create_study(direction="maximize", sampler=sampler).optimize(objective)
+
+The objective is a throughput, maximised. Dimensions that the candidates do not have are left to the fallback, TPE; so
+is everything once predictions have missed too often, or when the candidates have no accept length.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from optuna import Study
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from results.prediction import (
+    AcceptLengths,
+    Comparison,
+    Measured,
+    PredictedSetting,
+    ThroughputModel,
+    Trust,
+    expected_improvement,
+    judge_predictions,
+)
+from results.step_terms import Floats
+from search_spaces.config import layout_label
+from search_spaces.rulings import Illegal
+from sweeps.dimensions import Value, params_of
+from sweeps.legal_space import LegalSpace
+
+LOG = logging.getLogger(__name__)
+
+Acquisition = Literal["expected_improvement", "thompson", "upper_bound"]
+
+WORTH_A_LAUNCH = 0.001
+"""The expected relative improvement below which another TP size is left alone as long as this one has settings."""
+
+COMPARED = 6
+"""How many of the last measurements are compared with what would have been predicted for them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prices:
+    """Seconds that a measurement, a switch of a running server and a launch take."""
+
+    measure_s: float = 60.0
+    switch_s: float = 1.0
+    launch_s: float = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurfaceCandidate:
+    """Values of the dimensions that the sampler chooses, and the server they end up as."""
+
+    params: Mapping[str, Value]
+    setting: PredictedSetting
+
+
+def candidates_of(legal: LegalSpace) -> tuple[SurfaceCandidate, ...]:
+    """Every legal setting that speculates, also several that end up as one server, without its further flags: these
+    are left to the fallback."""
+    found: dict[str, SurfaceCandidate] = {}
+    for asked in legal.space.settings():
+        candidate = legal.candidate(asked)
+        if isinstance(candidate, Illegal) or candidate.config.triple is None or candidate.config.layout is None:
+            continue
+        config, triple = candidate.config, candidate.config.triple
+        params = {name: value for name, value in params_of(asked).items() if not name.startswith("flag.")}
+        setting = PredictedSetting(layout=layout_label(candidate.config.layout), triple=triple, tp_size=config.tp_size)
+        found.setdefault(json.dumps(params), SurfaceCandidate(params=params, setting=setting))
+    return tuple(found.values())
+
+
+class SurfaceSampler(BaseSampler):
+    """See the module. `candidates` are the legal settings; `batch` is how many requests run at a time."""
+
+    def __init__(
+        self,
+        accept_lengths: AcceptLengths,
+        candidates: Sequence[SurfaceCandidate],
+        *,
+        batch: float = 1.0,
+        prices: Prices | None = None,
+        acquisition: Acquisition = "expected_improvement",
+        fallback: BaseSampler | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._accept_lengths, self._batch = accept_lengths, batch
+        self._prices = prices or Prices()
+        self._acquisition = acquisition
+        self._fallback = fallback or TPESampler(seed=seed)
+        self._rng = np.random.default_rng(seed)
+        self._candidates = tuple(c for c in candidates if accept_lengths.of_setting(c.setting) is not None)
+        self._names = frozenset(name for candidate in candidates for name in candidate.params)
+        self._plans: dict[int, Mapping[str, Value]] = {}
+        self._models: dict[tuple[Measured, ...], ThroughputModel] = {}
+        self.trust = Trust(trusted=True)
+        self.findings: list[str] = []
+        if len(self._candidates) < len(candidates):
+            left = len(candidates) - len(self._candidates)
+            self.findings.append(f"{left} of {len(candidates)} settings are not covered by a trace: left to TPE")
+
+    def reseed_rng(self) -> None:
+        self._rng = np.random.default_rng()
+        self._fallback.reseed_rng()
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Nothing while the model is followed: known dimensions then come one by one, out of one planned setting."""
+        plan = self._plan(study, trial)
+        return {} if plan is not None else self._fallback.infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return self._fallback.sample_relative(study, trial, search_space) if search_space else {}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        plan = self._plan(study, trial)
+        if plan is not None and param_name in plan:
+            value = plan[param_name]
+            if param_distribution._contains(param_distribution.to_internal_repr(value)):
+                return value
+        return self._fallback.sample_independent(study, trial, param_name, param_distribution)
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        self._fallback.before_trial(study, trial)
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        self._plans.pop(trial.number, None)
+        self._fallback.after_trial(study, trial, state, values)
+
+    def comparisons(self, study: Study, last: int | None = None) -> tuple[Comparison, ...]:
+        """Each of the last finished trials (all by default) beside what the trials before it predicted for it."""
+        measured = self._measured(study)
+        compared = []
+        for at in range(max(1, len(measured) - (last or len(measured))), len(measured)):
+            model = self._model(measured[:at])
+            one = measured[at]
+            # another TP size than all before is a guess within a factor of two, which says nothing about the model
+            if model is None or all(one.setting.tp_size != before.setting.tp_size for before in measured[:at]):
+                continue
+            forecast = model.forecast(one.setting)
+            if forecast is not None:
+                compared.append(Comparison(setting=one.setting, forecast=forecast, measured=one.throughput))
+        return tuple(compared)
+
+    def expected_gain(self, study: Study) -> float | None:
+        """The greatest expected relative improvement that is left; None without a model. A loop may stop at little."""
+        measured = self._measured(study)
+        model = self._model(measured)
+        open_ones = self._open(study)
+        if model is None or not open_ones:
+            return None
+        return float(self._improvements(model, measured, open_ones).max())
+
+    def _plan(self, study: Study, trial: FrozenTrial) -> Mapping[str, Value] | None:
+        """The planned values of a trial, chosen once; None when the fallback is to choose."""
+        if trial.number not in self._plans:
+            chosen = self._choose(study)
+            if chosen is None:
+                return None
+            self._plans[trial.number] = chosen.params
+        return self._plans[trial.number]
+
+    def _choose(self, study: Study) -> SurfaceCandidate | None:
+        if not self._candidates or study.directions != [StudyDirection.MAXIMIZE]:
+            return None
+        self._judge(study)
+        if not self.trust.trusted:
+            return None
+        open_ones = self._open(study)
+        if not open_ones:
+            return None
+        measured = self._measured(study)
+        model = self._model(measured)
+        if model is None:
+            return self._first(open_ones)
+        improvements = self._improvements(model, measured, open_ones)
+        running = _running_tp_size(study)
+        near = np.array([candidate.setting.tp_size == running for candidate in open_ones])
+        costs = self._prices.measure_s + np.where(near, self._prices.switch_s, self._prices.launch_s)
+        worth = improvements / costs
+        if near.any():
+            worth = np.where(near | (improvements > WORTH_A_LAUNCH), worth, -1.0)
+        return open_ones[int(np.argmax(worth))]
+
+    def _judge(self, study: Study) -> None:
+        judged = judge_predictions(self.comparisons(study, last=COMPARED))
+        if self.trust.trusted and not judged.trusted:
+            LOG.warning("the surface model is not followed any more: %s", judged.reason)
+            self.findings.append(f"the model is not followed any more: {judged.reason}")
+            self.trust = judged
+
+    def _model(self, measured: Sequence[Measured]) -> ThroughputModel | None:
+        """Fitted once for the same measurements: the comparisons look at all that went before."""
+        if not any(self._accept_lengths.of_setting(one.setting) is not None for one in measured):
+            return None
+        key = tuple(measured)
+        if key not in self._models:
+            self._models[key] = ThroughputModel(self._accept_lengths, measured, self._batch)
+        return self._models[key]
+
+    def _improvements(
+        self, model: ThroughputModel, measured: Sequence[Measured], open_ones: Sequence[SurfaceCandidate]
+    ) -> Floats:
+        """How much better than the best measured setting each candidate is expected to be, relative."""
+        variant = max(measured, key=lambda one: one.throughput).setting.variant
+        settings = [_with_variant(candidate.setting, variant) for candidate in open_ones]
+        known = [one.setting for one in measured if self._accept_lengths.of_setting(one.setting) is not None]
+        best = float(np.max(model.log_throughput(known)[0]))
+        if self._acquisition == "thompson":
+            drawn = model.draw_log_throughput([*settings, *known], 1, self._rng)[0]
+            gains: Floats = np.maximum(drawn[: len(settings)] - drawn[len(settings) :].max(), 0.0)
+            return gains if gains.any() else np.exp(drawn[: len(settings)] - drawn.max())
+        means, deviations = model.log_throughput(settings)
+        if self._acquisition == "upper_bound":
+            bounds: Floats = np.maximum(means + deviations - best, 1e-6)
+            return bounds
+        return expected_improvement(means, deviations, best)
+
+    def _first(self, open_ones: Sequence[SurfaceCandidate]) -> SurfaceCandidate:
+        """Without any measurement: a good accept length for few tokens, on the smallest TP size."""
+        smallest = min(candidate.setting.tp_size for candidate in open_ones)
+
+        def worth(candidate: SurfaceCandidate) -> float:
+            triple = candidate.setting.triple
+            length = self._accept_lengths.of_setting(candidate.setting) or 0.0
+            return length / (1 + 0.1 * triple.num_steps + 0.01 * self._batch * triple.num_draft_tokens)
+
+        return max((c for c in open_ones if c.setting.tp_size == smallest), key=worth)
+
+    def _open(self, study: Study) -> list[SurfaceCandidate]:
+        """Candidates that no trial has, not even a failed or a running one, nor a plan that is under way."""
+        taken = [trial.params for trial in study.get_trials(deepcopy=False)] + list(self._plans.values())
+        keys = {self._key(params) for params in taken if self._names <= params.keys()}
+        settings = {candidate.setting for candidate in self._candidates if self._key(candidate.params) in keys}
+        left = {c.setting: c for c in reversed(self._candidates) if c.setting not in settings}
+        return list(reversed(left.values()))
+
+    def _measured(self, study: Study) -> list[Measured]:
+        """Finished trials of candidates, in the order of their numbers."""
+        by_key = {self._key(candidate.params): candidate.setting for candidate in self._candidates}
+        measured = []
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            setting = by_key.get(self._key(trial.params))
+            if setting is not None and trial.value is not None and math.isfinite(trial.value) and trial.value > 0:
+                setting = _with_variant(setting, self._variant(trial.params))
+                measured.append(Measured(setting=setting, throughput=trial.value))
+        return measured
+
+    def _key(self, params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+        return tuple(sorted((name, value) for name, value in params.items() if name in self._names))
+
+    def _variant(self, params: Mapping[str, Any]) -> str:
+        others = {name: value for name, value in sorted(params.items()) if name not in self._names}
+        return json.dumps(others, default=str) if others else ""
+
+
+def _running_tp_size(study: Study) -> int | None:
+    """The TP size of the trial that was begun last: what runs on one group of GPUs."""
+    begun = (
+        trial.params["tp_size"] for trial in reversed(study.get_trials(deepcopy=False)) if "tp_size" in trial.params
+    )
+    return next(begun, None)
+
+
+def _with_variant(setting: PredictedSetting, variant: str) -> PredictedSetting:
+    return PredictedSetting(layout=setting.layout, triple=setting.triple, tp_size=setting.tp_size, variant=variant)
+
+
+def plain_candidates(settings: Iterable[PredictedSetting]) -> tuple[SurfaceCandidate, ...]:
+    """Candidates for a study whose dimensions are called `layout`, `num_steps`, `eagle_topk`, `num_draft_tokens` and
+    `tp_size`."""
+    return tuple(
+        SurfaceCandidate(
+            params={
+                "layout": setting.layout,
+                "num_steps": setting.triple.num_steps,
+                "eagle_topk": setting.triple.eagle_topk,
+                "num_draft_tokens": setting.triple.num_draft_tokens,
+                "tp_size": setting.tp_size,
+            },
+            setting=setting,
+        )
+        for setting in settings
+    )
