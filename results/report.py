@@ -8,13 +8,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from results.cell_row import estimate_json
 from results.launch_script import command_text, user_command
 from results.objective import Objective
 from results.ranking import RankedSetting, Ranking, rank
 from results.records import TrialRecord
 from results.report_sentences import caveats, next_step, summary_sentences
 from results.store import StudyFolder
-from results.summary import CellSummary, Estimate
+from results.summary import CellSummary
 from results.table import setting_words, table_columns, table_rows
 from search_spaces.config import layout_label
 
@@ -127,13 +128,6 @@ def report_json(report: Report) -> dict[str, Any]:
 
 def _identity(row: RankedSetting | None) -> str | None:
     return None if row is None else row.setting.effective.identity
-
-
-def estimate_json(estimate: Estimate | None) -> dict[str, float | int] | None:
-    """`value`, `low`, `high` (95 % interval) and `count` (units of resampling)."""
-    if estimate is None:
-        return None
-    return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "count": estimate.count}
 
 
 def setting_json(row: RankedSetting) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import typer
 from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.commands.check import check
 from sweeps.commands.explain import explain
+from sweeps.commands.measure import measure
 from sweeps.commands.plan import plan
 from sweeps.commands.report import report
 from sweeps.commands.resume import resume
@@ -45,6 +46,7 @@ app.command()(submit)
 app.command()(sync)
 app.command()(check)
 app.command()(explain)
+app.command()(measure)
 app.command()(surface)
 app.command()(schema)
 app.command()(version)

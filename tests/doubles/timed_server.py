@@ -270,8 +270,13 @@ class TimedServer:
         state: dict[str, object] = {"last_gen_throughput": 812.0}
         if self.plan.average_accept_length is not None:
             state["avg_spec_accept_length"] = self.plan.average_accept_length
-        algorithm = "EAGLE3" if self.plan.speculative else None
-        return web.json_response({"speculative_algorithm": algorithm, "internal_states": [state], "version": "0.5.23"})
+        info: dict[str, object] = {"model_path": "models/double", "tp_size": 1, "speculative_algorithm": None}
+        if self.plan.speculative:
+            info |= {"speculative_algorithm": "EAGLE3", "speculative_num_steps": self.plan.num_draft_tokens - 1}
+            info |= {"speculative_eagle_topk": 1, "speculative_num_draft_tokens": self.plan.num_draft_tokens}
+        info |= {"internal_states": [state], "version": "0.5.23", "device": "cpu"}
+        info |= {"launch_command": "python -m sglang.launch_server --api-key s3cret"}
+        return web.json_response(info)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         labels = 'model_name="double",is_streaming="true"'

@@ -1,0 +1,152 @@
+"""`specsweep measure`: one row for a server that runs already, and one line for everything that is wrong."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doubles.timed_server import TimedPlan, TimedServer, script_of
+
+from actors.load.prompts import builtin_prompts
+from sweeps.cli import main
+
+ROOT = Path(__file__).parents[2]
+PLAN = TimedPlan(ttft_s=0.01, step_s=0.002, acceptance=(0.8, 0.6, 0.4, 0.3, 0.2))
+QUICK = ["--prompts", "24", "--concurrency", "4", "--max-new-tokens", "40"]
+Capture = pytest.CaptureFixture[str]
+
+
+def refused(capsys: Capture, argv: list[str], code: int) -> str:
+    assert main(argv) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("specsweep: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    return err
+
+
+def test_the_row_is_what_the_server_did(capsys: Capture) -> None:
+    with TimedServer(PLAN) as server:
+        assert main(["measure", server.url, *QUICK, "--all-prompts", "--json"]) == 0
+        row = json.loads(capsys.readouterr().out)
+        assert server.seen.flushes >= 1
+    scripts = [script_of(PLAN, prompt.text, 40) for prompt in builtin_prompts(24, 0).prompts]
+    steps = sum(len(script.accepted) for script in scripts)
+    drafts = [accepted for script in scripts for accepted in script.accepted]
+    assert row["schema"] == 1
+    assert row["server"]["num_steps"] == 5
+    assert (row["server"]["tp_size"], row["server"]["model_path"]) == (1, "models/double")
+    assert row["accept_length"]["value"] == pytest.approx(24 * 40 / steps)
+    assert row["accept_length"]["low"] < row["accept_length"]["value"] < row["accept_length"]["high"]
+    assert row["accept_length"]["count"] == 24
+    assert row["counted_accept_length"] == pytest.approx(24 * 40 / steps)
+    assert row["p1"] == pytest.approx(sum(accepted > 0 for accepted in drafts) / steps)
+    assert row["conditional_acceptance"][0] == row["p1"] == row["acceptance_by_position"][0]
+    assert row["histogram"][0] == drafts.count(0)
+    assert row["ceiling"] == 6
+    assert (row["requests"], row["requests_failed"], row["verify_steps"]) == (24, 0, steps)
+    assert row["output_throughput"]["value"] == pytest.approx(24 * 40 / row["duration_s"])
+    assert row["ttft_ms_p50"] >= 10
+    assert row["tpot_ms_p50"] > 0
+    assert (row["comparable"], row["objections"], row["stopped"]) == (True, [], None)
+    assert row["notes"] == ["the prompts are sent as plain text, without a chat template"]
+    assert "s3cret" not in json.dumps(row)
+
+
+def test_the_text_shows_the_numbers_and_what_makes_them_less(capsys: Capture) -> None:
+    with TimedServer(TimedPlan(ttft_s=0.005, step_s=0.001, pattern=(1, 2), flush_status=404)) as server:
+        assert main(["measure", server.url, *QUICK]) == 0
+        assert main(["measure", server.url, *QUICK]) == 0
+    first, second = capsys.readouterr().out.split("models/double, EAGLE3 (5,1,6), tp 1, SGLang 0.5.23\n")[1:]
+    for name in ("accept length", "acceptance by position", "output throughput", "TTFT p50, p99", "TPOT p50, p99"):
+        assert name in first
+    assert "NOT COMPARABLE" not in first
+    assert "NOT COMPARABLE: warm cache" in second
+
+
+def test_without_speculation_there_is_throughput_but_no_accept_length(capsys: Capture) -> None:
+    with TimedServer(TimedPlan(ttft_s=0.005, step_s=0.001)) as server:
+        assert main(["measure", server.url, *QUICK, "--json"]) == 0
+        row = json.loads(capsys.readouterr().out)
+        assert main(["measure", server.url, *QUICK]) == 0
+    assert row["accept_length"] is None
+    assert row["missing"]["accept_length"] == "no speculation"
+    assert row["output_throughput"]["value"] > 0
+    assert "accept length" not in capsys.readouterr().out
+
+
+def test_it_ends_early_when_the_numbers_are_narrow(capsys: Capture) -> None:
+    quick = TimedPlan(ttft_s=0.05, step_s=0.004, pattern=(1,))
+    options = ["--prompts", "90", "--concurrency", "2", "--max-new-tokens", "20", "--json"]
+    with TimedServer(quick) as server:
+        assert main(["measure", server.url, *options]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["requests"] < 90 == row["prompts"]
+    assert row["stopped"].startswith("narrow enough")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("127.0.0.1:30000", "is not an http or https URL; write the server's root"),
+        ("ftp://127.0.0.1", "is not an http or https URL"),
+        ("http://", "is not an http or https URL"),
+        ("http://127.0.0.1:70000", "is not an http or https URL"),
+        ("http://127.0.0.1:30000/v1", "is not a server's root"),
+        ("http://127.0.0.1:30000/?a=1", "is not a server's root"),
+        ("http://me:secret@127.0.0.1:30000", "must not hold a user or password"),
+    ],
+)
+def test_a_bad_url_is_bad_input(capsys: Capture, url: str, message: str) -> None:
+    error = refused(capsys, ["measure", url], 2)
+    assert message in error
+    assert "secret" not in error
+
+
+def test_nobody_there_or_somebody_else_is_the_environment(capsys: Capture) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert "Connection refused" in refused(capsys, ["measure", url], 3)
+    with TimedServer(TimedPlan()) as server:
+        error = refused(capsys, ["measure", server.url + "/elsewhere"], 3)
+    assert "is not an SGLang server: it has no /server_info" in error
+
+
+def test_the_api_key_comes_from_the_named_variable(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("THE_KEY", raising=False)
+    with TimedServer(TimedPlan(ttft_s=0.002, step_s=0.001, api_key="s3cret")) as server:
+        assert "HTTP 401: it wants an API key" in refused(capsys, ["measure", server.url], 3)
+        argv = ["measure", server.url, *QUICK, "--api-key-env", "THE_KEY"]
+        assert "THE_KEY" in refused(capsys, argv, 3)
+        monkeypatch.setenv("THE_KEY", "wr0ng")
+        error = refused(capsys, argv, 3)
+        assert "the key in THE_KEY is refused" in error
+        assert "wr0ng" not in error
+        monkeypatch.setenv("THE_KEY", "s3cret")
+        assert main([*argv, "--json"]) == 0
+    assert "s3cret" not in capsys.readouterr().out
+
+
+def test_a_server_that_answers_no_request_is_failed_work(capsys: Capture) -> None:
+    with TimedServer(TimedPlan(fail_all=500)) as server:
+        error = refused(capsys, ["measure", server.url, *QUICK], 1)
+    assert "warmup" in error
+    assert "HTTP 500" in error
+
+
+def test_prompts_that_are_not_there_are_bad_input(capsys: Capture) -> None:
+    with TimedServer(TimedPlan()) as server:
+        assert "nowhere" in refused(capsys, ["measure", server.url, "--prompts", "nowhere.jsonl"], 2)
+
+
+def test_it_loads_neither_ray_nor_mlflow() -> None:
+    heavy = "ray mlflow optuna torch"
+    code = f"import sys, sweeps.measuring; print(sorted(set('{heavy}'.split()) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "[]\n"
