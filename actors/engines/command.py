@@ -24,6 +24,7 @@ CPU_ARGS: Mapping[str, FlagValue] = {
     "cuda_graph_backend_prefill": "disabled",
     "grammar_backend": "none",
     "max_total_tokens": 16384,  # else the pool is sized from all of the machine's memory
+    "sleep_on_idle": True,  # else an idle scheduler takes a whole core from whatever is measured beside it
 }
 
 
