@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.engine_factories import SglangFactory
-from actors.engines.preflight import find_engine
+from actors.engines.preflight import FoundEngine, find_engine
 from actors.engines.server_spec import ServerSpec
 from actors.group_pool import GroupPool
 from actors.placement import Device
@@ -25,6 +25,7 @@ from search_spaces.errors import EnvironmentProblem
 from search_spaces.sglang_rules import RuleBook
 from sweeps.baselines import first_settings, fixed_trials
 from sweeps.budget import Budget
+from sweeps.engine_check import refusals
 from sweeps.home import StudyPlace
 from sweeps.interrupts import StopRequest, stop_signals
 from sweeps.lease import Owner, StorageLease, hold_folder
@@ -91,7 +92,7 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
             identity=_identity(spec, workload.workload_id),
             stays_on_tp=spec.engine.switching != "off",
         )
-        with _lease(study, owner) as lease, _groups(spec, plan, place) as pool:
+        with _lease(study, owner) as lease, _groups(spec, plan, place, legal, ledger) as pool:
             view = _view(spec, place, folder)
             recovered = recover(study, records, objective, retries=spec.budget.retries)
             for label, setting in first_settings(legal, plan.suspect_setting):
@@ -160,8 +161,13 @@ def _lease(study: SearchStudy, owner: Owner) -> Iterator[StorageLease]:
 
 
 @contextlib.contextmanager
-def _groups(spec: SweepSpec, plan: SweepPlan, place: StudyPlace) -> Iterator[GroupPool]:
-    """Groups on the cluster of the spec. EnvironmentProblem when it cannot hold every TP size of the plan."""
+def _groups(
+    spec: SweepSpec, plan: SweepPlan, place: StudyPlace, legal: LegalSpace, ledger: Ledger
+) -> Iterator[GroupPool]:
+    """Groups on the cluster of the spec, after the engine was asked about what they are to run.
+
+    EnvironmentProblem when the cluster cannot hold every TP size of the plan, or there is no SGLang.
+    """
     wanted = {group.effective.tp_size for group in plan.servers.groups}
     wanted |= {baseline.tp_size for baseline in (*plan.servers.baselines, *plan.extra_baselines)}
     # slots of a CPU machine are logical: the user may ask for more of them than it has cores
@@ -170,10 +176,12 @@ def _groups(spec: SweepSpec, plan: SweepPlan, place: StudyPlace) -> Iterator[Gro
     cluster = connect(ClusterAddress(address=spec.cluster.address, cpus=slots, gpus=gpus))
     try:
         device = _device(spec, cluster)
+        found = find_engine(spec.engine.python or sys.executable, device)
+        server = _server_spec(spec, plan, place, device, found)
         pool = GroupPool(
             cluster,
             SglangFactory(
-                server=_server_spec(spec, plan, place, device),
+                server=server,
                 pools=_pools(spec, plan, device),
                 graph_batch_sizes=spec.workload.concurrency if device == "cuda" else None,
             ),
@@ -184,6 +192,8 @@ def _groups(spec: SweepSpec, plan: SweepPlan, place: StudyPlace) -> Iterator[Gro
         lack = pool.lack(wanted)
         if lack is not None:
             raise EnvironmentProblem(f"cluster: {lack}")
+        for config, reason in refusals(found, server, [it for it in legal.configs if ledger.is_open(it)]).items():
+            ledger.refuse(config, reason)
         try:
             yield pool
         finally:
@@ -220,9 +230,8 @@ def _pools(spec: SweepSpec, plan: SweepPlan, device: Device) -> Triple | None:
     )
 
 
-def _server_spec(spec: SweepSpec, plan: SweepPlan, place: StudyPlace, device: Device) -> ServerSpec:
+def _server_spec(spec: SweepSpec, plan: SweepPlan, place: StudyPlace, device: Device, found: FoundEngine) -> ServerSpec:
     engine = spec.engine
-    found = find_engine(engine.python or sys.executable, device)
     digest = hashlib.sha256(str(place.folder).encode()).hexdigest()[:8]
     return ServerSpec(
         target=plan.context.target,

@@ -35,6 +35,7 @@ class Ledger:
         self._given_up: set[str] = set()
         self._results: dict[str, TrialRecord] = {}
         self._out_of_memory: list[EngineConfig] = []
+        self._refused: dict[str, str] = {}
         self.last_tp_size: int | None = None
         for record in records:
             self.add(record)
@@ -64,6 +65,13 @@ class Ledger:
         """The retries of this configuration are used up; not proposed again until the next start of the driver."""
         self._given_up.add(_identity(config))
 
+    def refuse(self, config: EngineConfig, reason: str) -> None:
+        """The engine itself would not run this configuration: never proposed, and failed with `reason` when asked."""
+        self._refused[_identity(config)] = reason
+
+    def refusal(self, config: EngineConfig) -> str | None:
+        return self._refused.get(_identity(config))
+
     def answer(self, config: EngineConfig) -> TrialRecord | None:
         """The record that answers a further trial of `config` without a launch; None when it is to be launched."""
         known = self._results.get(_identity(config))
@@ -87,6 +95,7 @@ class Ledger:
             self.answer(config) is None
             and self.launches(config) < self._repeats
             and _identity(config) not in self._given_up
+            and _identity(config) not in self._refused
             and self.larger_than_memory(config) is None
         )
 

@@ -182,6 +182,8 @@ class SweepLoop:
             known = self._ledger.answer(config)
             if known is not None:
                 self._answer(trial, known)
+            elif (reason := self._ledger.refusal(config)) is not None:
+                self._tell_failure(trial, Failure(phase="launch", kind="bad_config", message=reason), {})
             elif (small := self._ledger.larger_than_memory(config)) is not None:
                 message = f"not launched: {small.triple} ran out of memory and {config.triple} needs at least as much"
                 self._tell_failure(trial, Failure(phase="launch", kind="oom", message=message), {})

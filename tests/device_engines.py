@@ -72,7 +72,7 @@ class SleepingFactory:
     sweep: str
     hold_s: float = 0.0
 
-    def __call__(self, grant: DeviceGrant) -> SleepingEngine:
+    def __call__(self, grant: DeviceGrant, *, fresh: bool = False) -> SleepingEngine:
         return SleepingEngine(self.folder, self.owner(grant.slot), grant, self.hold_s)
 
     def owner(self, slot: str) -> str:

@@ -19,7 +19,7 @@ OK = Failure(phase="measure", kind="client", message="stands for any outcome")
 
 
 class NoFactory:
-    def __call__(self, grant: DeviceGrant) -> Engine:
+    def __call__(self, grant: DeviceGrant, *, fresh: bool = False) -> Engine:
         raise AssertionError("no engine is built here")
 
     def clear(self, grant: DeviceGrant) -> None:

@@ -149,6 +149,8 @@ def test_a_killed_actor_is_a_lost_trial_its_server_dies_and_the_next_trial_runs(
         assert successor != actor
         assert second_server != server
         # the guard and then the actor killed: nobody is left to end the server's own children but the next engine
+        # (stopped first, so that the actor cannot clear up in between)
+        os.kill(successor, signal.SIGSTOP)
         os.kill(guard, signal.SIGKILL)
         os.kill(successor, signal.SIGKILL)
         finish(pool, 1)

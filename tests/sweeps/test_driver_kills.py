@@ -115,6 +115,7 @@ def sweep(tmp_path: Path, tiny_pair: TinyPair, ray_address: str) -> Iterator[tup
             "device": "cpu",
             "env": {"FAKE_SGLANG": json.dumps(behaviour)},
             "stop_grace_s": 1.0,
+            "switching": "off",
         },
         "cluster": {"address": ray_address, "max_parallel": 1},
         "space": {
@@ -127,6 +128,7 @@ def sweep(tmp_path: Path, tiny_pair: TinyPair, ray_address: str) -> Iterator[tup
         "suspect": {"layout": "default", "num_steps": 1, "eagle_topk": 1, "num_draft_tokens": 4},
         "workload": {"prompts": 2, "concurrency": [1], "max_new_tokens": 16, "warmup_prompts": 1},
         "search": {"sampler": "random"},
+        "budget": {"confirmations": 0},
     }
     path = tmp_path / "spec.yaml"
     path.write_text(json.dumps(spec))

@@ -342,3 +342,15 @@ def test_only_trials_of_the_search_have_a_rival_and_only_when_cells_may_stop() -
     plain = Sweep()
     plain.run()
     assert {job.rival for job in plain.pool.launched} == {None}
+
+
+def test_what_the_engine_refuses_is_neither_proposed_nor_launched() -> None:
+    sweep = Sweep(fixed=())
+    sweep.study.add(setting(steps=2, tokens=2))
+    for found in sweep.legal.configs:
+        if found.triple is not None and found.triple.eagle_topk == 1:
+            sweep.ledger.refuse(found, "SGLang refuses its arguments: why")
+    assert sweep.run() == "exhausted"
+    assert sorted(str(job.config.triple) for job in sweep.pool.launched) == ["(1,4,2)", "(1,4,4)", "(2,4,4)", "(2,4,8)"]
+    assert sweep.study.told[0] == (0, "bad_config")
+    assert sweep.study.kept[0].attrs["message"] == "SGLang refuses its arguments: why"
