@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from actors.engines.endpoint import Endpoint, RunningServer
 from actors.engines.engine import Engine
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
@@ -49,3 +50,17 @@ class SglangFactory:
     def _work_dir(self, slot: str) -> Path:
         """On the node's own disk: the study's folder need not exist there."""
         return Path(tempfile.gettempdir()) / f"specsweep-{os.getuid()}" / self.server.sweep_id / slot
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointFactory:
+    """Makes engines over one server that runs already, whatever the group holds; `fresh` means nothing to them."""
+
+    endpoint: Endpoint
+    model_path: str | None = None
+
+    def __call__(self, grant: DeviceGrant, *, fresh: bool = False) -> Engine:
+        return RunningServer(self.endpoint, model_path=self.model_path)
+
+    def clear(self, grant: DeviceGrant) -> None:
+        """Nothing was written."""

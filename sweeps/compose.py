@@ -25,6 +25,7 @@ from search_spaces.errors import EnvironmentProblem
 from search_spaces.sglang_rules import RuleBook
 from sweeps.baselines import first_settings, fixed_trials
 from sweeps.budget import Budget
+from sweeps.endpoint_study import adopted, endpoint_factory
 from sweeps.engine_check import refusals
 from sweeps.home import StudyPlace
 from sweeps.interrupts import StopRequest, stop_signals
@@ -66,11 +67,13 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
     launched when the spec, the study, SGLang, Ray or MLflow do not fit; later EnvironmentProblem only when the disk,
     the study's storage or the engine fail for every trial. KeyboardInterrupt when Ctrl-C is pressed twice.
     """
+    spec = adopted(spec)
     plan = make_plan(spec)
     plan.servers.require_legal()
     workload = make_workload(spec)
     # Ray takes seconds to start and MLflow to make its store: what is missing is said before
-    find_engine(spec.engine.python or sys.executable, "cpu" if spec.engine.device == "cpu" else "cuda")
+    if spec.engine.kind == "sglang":
+        find_engine(spec.engine.python or sys.executable, "cpu" if spec.engine.device == "cpu" else "cuda")
     folder = StudyFolder(place.folder)
     folder.path.mkdir(parents=True, exist_ok=True)
     with hold_folder(folder.lock_path) as owner:
@@ -176,15 +179,10 @@ def _groups(
     cluster = connect(ClusterAddress(address=spec.cluster.address, cpus=slots, gpus=gpus))
     try:
         device = _device(spec, cluster)
-        found = find_engine(spec.engine.python or sys.executable, device)
-        server = _server_spec(spec, plan, place, device, found)
+        factory = endpoint_factory(spec) or _sglang_factory(spec, plan, place, device, legal, ledger)
         pool = GroupPool(
             cluster,
-            SglangFactory(
-                server=server,
-                pools=_pools(spec, plan, device),
-                graph_batch_sizes=spec.workload.concurrency if device == "cuda" else None,
-            ),
+            factory,
             device,
             max_parallel=spec.cluster.max_parallel,
             max_devices=spec.cluster.gpus,
@@ -192,14 +190,27 @@ def _groups(
         lack = pool.lack(wanted)
         if lack is not None:
             raise EnvironmentProblem(f"cluster: {lack}")
-        for config, reason in refusals(found, server, [it for it in legal.configs if ledger.is_open(it)]).items():
-            ledger.refuse(config, reason)
         try:
             yield pool
         finally:
             pool.close()
     finally:
         cluster.shutdown()
+
+
+def _sglang_factory(
+    spec: SweepSpec, plan: SweepPlan, place: StudyPlace, device: Device, legal: LegalSpace, ledger: Ledger
+) -> SglangFactory:
+    """For servers of our own; what SGLang says it would not run is put into the ledger."""
+    found = find_engine(spec.engine.python or sys.executable, device)
+    server = _server_spec(spec, plan, place, device, found)
+    for config, reason in refusals(found, server, [it for it in legal.configs if ledger.is_open(it)]).items():
+        ledger.refuse(config, reason)
+    return SglangFactory(
+        server=server,
+        pools=_pools(spec, plan, device),
+        graph_batch_sizes=spec.workload.concurrency if device == "cuda" else None,
+    )
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
@@ -115,16 +115,18 @@ def make_plan(spec: SweepSpec) -> SweepPlan:
     context, space = rule_context(spec), search_space(spec)
     suspect = spec.suspect.to_setting() if spec.suspect is not None else None
     findings = _check_fit(context)
+    servers = plan_space(space, context, repeats=spec.budget.repeats)
+    runs_already = spec.engine.kind == "endpoint"
     return SweepPlan(
         study=spec.study,
         context=context,
         space=space,
-        servers=plan_space(space, context, repeats=spec.budget.repeats),
+        servers=replace(servers, baselines=()) if runs_already else servers,
         suspect_setting=suspect,
         suspect=_resolve_suspect(suspect, context),
         findings=findings,
         baseline_launches=spec.budget.baselines,
-        confirmations=spec.budget.confirmations,
+        confirmations=0 if runs_already else spec.budget.confirmations,
     )
 
 

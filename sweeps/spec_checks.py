@@ -21,12 +21,13 @@ def problems_between(spec: SweepSpec) -> Iterator[Problem]:
     yield from _space(spec)
     yield from _flags(spec)
     yield from _engine(spec)
+    yield from _endpoint(spec)
     yield from _objective(spec)
     yield from _urls(spec)
 
 
 def _space(spec: SweepSpec) -> Iterator[Problem]:
-    if not spec.space.model_fields_set:
+    if not spec.space.model_fields_set and spec.engine.kind == "sglang":
         yield ("space",), f"the space is empty; give at least one of {', '.join(DIMENSIONS)}, flags or catalog"
     sizes = [len(getattr(spec.space, name)) for name in DIMENSIONS]
     settings = math.prod([*sizes, *(len(values) for values in spec.space.flags.values())])
@@ -60,6 +61,22 @@ def _engine(spec: SweepSpec) -> Iterator[Problem]:
         yield ("engine", "start_method"), "'fork' works on the CPU only (legal with device cuda: spawn)"
     if engine.port is not None and spec.cluster.max_parallel != 1:
         yield ("engine", "port"), f"{engine.port} can serve one server at a time; needs cluster.max_parallel: 1"
+
+
+def _endpoint(spec: SweepSpec) -> Iterator[Problem]:
+    """A running server is one setting: what would need another server is refused."""
+    if spec.engine.kind != "endpoint":
+        return
+    for name in DIMENSIONS:
+        values = getattr(spec.space, name)
+        if len(values) > 1:
+            yield ("space", name), f"{len(values)} values, but engine.kind: endpoint cannot change its server; give one"
+    if spec.space.flags:
+        yield ("space", "flags"), "flags cannot be changed on a running server (engine.kind: endpoint)"
+    if spec.suspect is not None:
+        yield ("suspect",), "another setting cannot be measured on a running server (engine.kind: endpoint)"
+    if spec.budget.repeats > 1 or spec.budget.baselines > 1:
+        yield ("budget",), "repeats and baselines are launches, and engine.kind: endpoint launches nothing"
 
 
 def _objective(spec: SweepSpec) -> Iterator[Problem]:

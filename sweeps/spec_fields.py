@@ -9,6 +9,8 @@ from typing import Annotated, Any, TypeGuard
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
 
+from actors.engines.endpoint_url import url_problem
+
 MAX_VALUES = 10_000
 """The most values one dimension may have."""
 
@@ -90,6 +92,15 @@ def _env_value(value: object) -> str:
 def _version(value: object) -> str:
     if not isinstance(value, str) or not _VERSION.fullmatch(value):
         raise ValueError(f"{show(value)} is not a version such as '0.5.23'")
+    return value
+
+
+def _url(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{show(value)} is not a URL such as http://127.0.0.1:30000")
+    problem = url_problem(value)
+    if problem is not None:
+        raise ValueError(problem)
     return value
 
 
@@ -190,6 +201,7 @@ Swept = Annotated[FlagValue, PlainValidator(_flag_value), WithJsonSchema(_FLAG_S
 FlagName = Annotated[str, PlainValidator(_flag_name), WithJsonSchema({"type": "string", "pattern": _FLAG_NAME.pattern})]
 EnvName = Annotated[str, PlainValidator(_env_name), WithJsonSchema({"type": "string", "pattern": _ENV_NAME.pattern})]
 EnvValue = Annotated[str, PlainValidator(_env_value), WithJsonSchema({"type": "string"})]
+Url = Annotated[str, PlainValidator(_url), WithJsonSchema({"type": "string", "pattern": "^https?://"})]
 Version = Annotated[str, PlainValidator(_version), WithJsonSchema({"type": "string"})]
 Prompts = Annotated[
     int | str, PlainValidator(_prompts), WithJsonSchema({"anyOf": [_COUNT_SCHEMA, {"type": "string", "minLength": 1}]})

@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 
 from sweeps.nearest import nearest
 from sweeps.spec_fields import show
+from sweeps.spec_schema import ENGINES
 from sweeps.spec_yaml import KeyPath
 
 Problem = tuple[KeyPath, str]
@@ -35,10 +36,14 @@ _BOUNDS = {
 
 def explain(error: ErrorDetails, root: type[BaseModel]) -> Problem:
     """The key path and the message of one pydantic error of a model `root`; the message never has a line break."""
-    path: KeyPath = tuple(part for part in error["loc"] if part != "[key]")
+    location: KeyPath = tuple(part for part in error["loc"] if part != "[key]")
+    path = _without_engine_kind(location)
     kind, value = error["type"], error["input"]
     if kind == "extra_forbidden":
-        return path, f"unknown key{nearest(str(path[-1]), _keys_at(root, path[:-1]))}"
+        return path, f"unknown key{nearest(str(path[-1]), _keys_at(root, location[:-1]))}"
+    if kind == "union_tag_invalid":
+        value = value["kind"]
+        return (*path, "kind"), f"{show(value)} is not legal here{nearest(str(value), list(ENGINES))}"
     if kind == "missing":
         return path, "this key is required"
     return path, " ".join(_message(error, kind, value).split())
@@ -57,10 +62,19 @@ def _message(error: ErrorDetails, kind: str, value: Any) -> str:
     return f"{show(value)} {_KINDS.get(kind) or error['msg']}"
 
 
-def _keys_at(root: type[BaseModel], path: KeyPath) -> list[str]:
-    """The legal keys of the section at `path`."""
+def _without_engine_kind(location: KeyPath) -> KeyPath:
+    """Pydantic names the kind of engine that it took a section for; the file has no such key."""
+    if len(location) > 1 and location[0] == "engine" and location[1] in ENGINES:
+        return (location[0], *location[2:])
+    return location
+
+
+def _keys_at(root: type[BaseModel], location: KeyPath) -> list[str]:
+    """The legal keys of the section at pydantic's `location`."""
+    if location[:1] == ("engine",):
+        return list(ENGINES[str(location[1])].model_fields)
     model = root
-    for part in path:
+    for part in location:
         annotation = model.model_fields[str(part)].annotation
         candidates = [annotation, *get_args(annotation)]
         model = next(item for item in candidates if isinstance(item, type) and issubclass(item, BaseModel))

@@ -6,11 +6,13 @@ Values are frozen and complete: after validation nothing is left to guess but wh
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from search_spaces.config import Flags, Setting, layout_label
+from search_spaces.config import Flags, FlagValue, Setting, layout_label
 from sweeps.spec_fields import (
     Count,
     CountOrNull,
@@ -27,6 +29,7 @@ from sweeps.spec_fields import (
     StudyName,
     Swept,
     SweptValues,
+    Url,
     Version,
 )
 
@@ -62,12 +65,10 @@ class Section(BaseModel):
     )
 
 
-class EngineSpec(Section):
-    """How a server is started."""
+class SglangSpec(Section):
+    """How a server is started: an SGLang server that specsweep starts and stops."""
 
-    kind: Literal["sglang"] = Field(
-        "sglang", description="What serves: an SGLang server, started and stopped by specsweep."
-    )
+    kind: Literal["sglang"] = Field("sglang", description="What serves; `endpoint` has keys of its own, see below.")
     device: Literal["auto", "cuda", "cpu"] = Field(
         "auto", description="`auto` takes CUDA where the cluster has GPUs, else the CPU."
     )
@@ -98,9 +99,52 @@ class EngineSpec(Section):
         description="Whether a running server changes its layout and triple without a launch. `auto`: where it was seen"
         " to give the same results, on CPU servers; the winner is measured on a fresh launch in any case.",
     )
+    api_key_env: ClassVar[None] = None
     allow_simulated: bool = Field(
         False, description="Let SGLANG_SIMULATE_ACC_LEN replace real acceptance; every result then says so."
     )
+
+
+class EndpointSpec(Section):
+    """A server that is already running. It is measured, never started, stopped or changed.
+
+    Its triple and TP size are read from it; a space that names others is refused. There is no baseline to compare with.
+    """
+
+    kind: Literal["endpoint"] = Field(description="What serves: somebody else's server.")
+    url: Url = Field(description="The server's root, such as http://127.0.0.1:30000.")
+    api_key_env: EnvName | None = Field(
+        None, description="The environment variable, where the measuring runs, that holds the server's API key."
+    )
+    sglang_version: Version | None = Field(
+        None, description="The version whose rules apply; by default the one that the server tells."
+    )
+    request_timeout_s: Seconds = Field(600.0, description="How long one request may take.")
+
+    # What only a server of our own has, for readers of either kind.
+    device: ClassVar[Literal["cpu"]] = "cpu"
+    python: ClassVar[None] = None
+    args: ClassVar[Mapping[str, FlagValue]] = MappingProxyType({})
+    env: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    start_method: ClassVar[Literal["spawn"]] = "spawn"
+    host: ClassVar[str] = "127.0.0.1"
+    port: ClassVar[None] = None
+    ready_timeout_s: ClassVar[float] = 0.0
+    stop_grace_s: ClassVar[float] = 0.0
+    switching: ClassVar[Literal["off"]] = "off"
+    allow_simulated: ClassVar[bool] = False
+
+
+ENGINES: Mapping[str, type[Section]] = MappingProxyType({"sglang": SglangSpec, "endpoint": EndpointSpec})
+
+
+def _engine_kind(value: Any) -> object:
+    return value.get("kind", "sglang") if isinstance(value, dict) else getattr(value, "kind", "sglang")
+
+
+EngineSpec = Annotated[
+    Annotated[SglangSpec, Tag("sglang")] | Annotated[EndpointSpec, Tag("endpoint")], Discriminator(_engine_kind)
+]
 
 
 class ClusterSpec(Section):
@@ -260,7 +304,9 @@ class SweepSpec(Section):
     draft: Text = Field(
         description="Its EAGLE-3 draft: a folder (relative to the spec) or a Hugging Face repo id in the local cache."
     )
-    engine: EngineSpec = EngineSpec()
+    engine: EngineSpec = Field(
+        SglangSpec(), description="What serves, by `kind`: servers of our own, or a running one."
+    )
     cluster: ClusterSpec = ClusterSpec()
     space: SpaceSpec
     suspect: SettingSpec | None = Field(None, description="The setting that disappoints; always measured.")

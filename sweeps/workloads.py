@@ -34,6 +34,7 @@ def make_workload(spec: SweepSpec) -> Workload:
         request_rate=asked.request_rate,
         arrival_seed=asked.seed,
         template_hash=chosen.template_hash,
+        api_key_env=spec.engine.api_key_env,
         half_width=asked.half_width,
         min_prompts=asked.min_prompts,
     )

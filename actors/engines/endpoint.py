@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from actors.engines.effective import read_triple, resolved_args, verify
+from actors.engines.endpoint_url import url_problem
 from actors.load.client import authorization
 from results.failures import Failure
 from results.observations import LaunchObservation
@@ -139,23 +140,6 @@ class RunningServer:
         if override and override != "{}":
             found.append(f"the draft's config is overridden on the server ({override}): its layout may be another")
         return tuple(found)
-
-
-def url_problem(url: str) -> str | None:
-    """Why this is not the root of an HTTP server, in one line; None when it is one."""
-    example = "write the server's root, such as http://127.0.0.1:30000"
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or any(character.isspace() for character in url):
-        return f"'{url}' is not an http or https URL; {example}"
-    if parts.username or parts.password:
-        return "a URL must not hold a user or password; name the API key's environment variable instead"
-    if parts.query or parts.fragment or parts.path.rstrip("/").endswith("/v1"):
-        return f"'{url}' is not a server's root; {example}"
-    return None
 
 
 def runs(info: Mapping[str, Any]) -> tuple[Triple | None, int]:

@@ -44,11 +44,12 @@ def page() -> str:
     sections = {"": schema}
     parts = [HEAD]
     for key, value in schema["properties"].items():
-        reference = _reference(value)
-        if reference:
-            sections[key] = schema["$defs"][reference]
+        references = _references(value)
+        for reference in references:
+            sections[key if reference == references[0] else f"{key}: {reference}"] = schema["$defs"][reference]
     for name, section in sections.items():
-        title = f"## `{name}`" if name else "## Keys"
+        title = f"## `{name.partition(':')[0]}`" if name else "## Keys"
+        title += f", kind `{section['properties']['kind']['const']}`" if ":" in name else ""
         parts.append(f"{title}\n\n{section['description']}\n\n| key | values | default | meaning |\n|---|---|---|---|")
         required = section.get("required", [])
         for key, value in section["properties"].items():
@@ -61,9 +62,13 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def _references(value: dict[str, Any]) -> list[str]:
+    options = [value, *value.get("anyOf", []), *value.get("oneOf", [])]
+    return [option["$ref"].rpartition("/")[2] for option in options if "$ref" in option]
+
+
 def _reference(value: dict[str, Any]) -> str | None:
-    options = [value, *value.get("anyOf", [])]
-    return next((option["$ref"].rpartition("/")[2] for option in options if "$ref" in option), None)
+    return next(iter(_references(value)), None)
 
 
 def _default(value: dict[str, Any], reference: str | None) -> str:
