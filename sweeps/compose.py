@@ -179,7 +179,7 @@ def _groups(
     cluster = connect(ClusterAddress(address=spec.cluster.address, cpus=slots, gpus=gpus))
     try:
         device = _device(spec, cluster)
-        factory = endpoint_factory(spec) or _sglang_factory(spec, plan, place, device, legal, ledger)
+        factory = endpoint_factory(spec) or _sglang_factory(spec, plan, place, device, legal=legal, ledger=ledger)
         pool = GroupPool(
             cluster,
             factory,
@@ -199,7 +199,7 @@ def _groups(
 
 
 def _sglang_factory(
-    spec: SweepSpec, plan: SweepPlan, place: StudyPlace, device: Device, legal: LegalSpace, ledger: Ledger
+    spec: SweepSpec, plan: SweepPlan, place: StudyPlace, device: Device, *, legal: LegalSpace, ledger: Ledger
 ) -> SglangFactory:
     """For servers of our own; what SGLang says it would not run is put into the ledger."""
     found = find_engine(spec.engine.python or sys.executable, device)

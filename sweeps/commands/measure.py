@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -62,7 +62,7 @@ def measure(  # noqa: PLR0917  (options of the command line)
         typer.echo(show_measured(measured))
 
 
-def measured_json(measured: MeasuredServer) -> dict[str, object]:
+def measured_json(measured: MeasuredServer) -> dict[str, Any]:
     """The object that is documented in docs/json.md."""
     from results.cell_row import cell_json
 

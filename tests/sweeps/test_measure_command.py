@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 from doubles.timed_server import TimedPlan, TimedServer, script_of
 
+from actors.engines.endpoint import Endpoint
 from actors.load.prompts import builtin_prompts
 from sweeps.cli import main
+from sweeps.commands.measure import measured_json, show_measured
+from sweeps.measuring import MeasuredServer, MeasureRequest, measure_server
 
 ROOT = Path(__file__).parents[2]
 PLAN = TimedPlan(ttft_s=0.01, step_s=0.002, acceptance=(0.8, 0.6, 0.4, 0.3, 0.2))
@@ -80,14 +83,17 @@ def test_without_speculation_there_is_throughput_but_no_accept_length(capsys: Ca
     assert "accept length" not in capsys.readouterr().out
 
 
-def test_it_ends_early_when_the_numbers_are_narrow(capsys: Capture) -> None:
-    quick = TimedPlan(ttft_s=0.05, step_s=0.004, pattern=(1,))
-    options = ["--prompts", "90", "--concurrency", "2", "--max-new-tokens", "20", "--json"]
-    with TimedServer(quick) as server:
-        assert main(["measure", server.url, *options]) == 0
-    row = json.loads(capsys.readouterr().out)
+def test_it_ends_early_when_the_numbers_are_narrow() -> None:
+    with TimedServer(TimedPlan(ttft_s=0.02, step_s=0.004, pattern=(1,))) as server:
+        asked = MeasureRequest(
+            endpoint=Endpoint(url=server.url), prompts=90, concurrency=2, max_new_tokens=20, half_width=0.4
+        )
+        measured = measure_server(asked)
+    assert isinstance(measured, MeasuredServer), measured
+    row = measured_json(measured)
     assert row["requests"] < 90 == row["prompts"]
     assert row["stopped"].startswith("narrow enough")
+    assert "ended early: narrow enough after" in show_measured(measured)
 
 
 @pytest.mark.parametrize(
