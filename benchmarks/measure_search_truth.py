@@ -52,6 +52,8 @@ def main() -> None:
     timed = workload(texts[: asked.timed_count], tokens=48)
     started = time.time()
     content: dict[str, object] = {"surface": [], "tp2_rounds_differ": None, "step_times": [], "launches": []}
+    if asked.times:
+        content["step_times"] = json.loads(asked.times.read_text())["step_times"]
     surface_rows: list[dict[str, object]] = []
     for tp_size in (1, 2):
         engine = make_engine(asked, tp_size)
@@ -60,7 +62,8 @@ def main() -> None:
             first = EngineConfig(layout=LAYOUTS[0], triple=POOLS, tp_size=tp_size)
             must(engine.apply(first))
             content["launches"] += [{"tp_size": tp_size, "seconds": time.monotonic() - before}]  # type: ignore[operator]
-            content["step_times"] += time_rounds(engine, timed, tp_size)  # type: ignore[operator]
+            if not asked.times:
+                content["step_times"] += time_rounds(engine, timed, tp_size)  # type: ignore[operator]
             save(asked.out, content | {"surface": surface_rows}, started)
             for layout in LAYOUTS if tp_size == 1 else LAYOUTS[:1]:
                 for topk in TOPKS if tp_size == 1 else (4,):
@@ -204,6 +207,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--count", type=int, default=16, help="prompts to trace")
     parser.add_argument("--timed-count", type=int, default=8, help="prompts to time with")
+    parser.add_argument("--times", type=Path, help="take the round times from this earlier output")
     return parser.parse_args()
 
 

@@ -1,0 +1,119 @@
+"""The long points on real servers: many settings switched and fresh, traced and measured, at two TP sizes.
+
+Writes `benchmarks/results/switch_and_trace.json`. Hours under load, about forty minutes on two idle cores.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from live_servers import DEFAULT, TRAINED, Took, ask_all, config, demo_spec, demo_workload, launched
+
+from actors.engines.sglang_server import SglangServer
+from actors.engines.switching_server import SwitchingServer
+from actors.tracing import TraceOutcome, TraceRequest, trace_workload, tracing_config
+from results.surface import replay_trace
+from results.traces import Trace
+from search_spaces.config import Triple
+
+pytestmark = [pytest.mark.server, pytest.mark.evidence, pytest.mark.timeout(7200)]
+
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results" / "switch_and_trace.json"
+POOLS = Triple(num_steps=5, eagle_topk=8, num_draft_tokens=32)
+TRIPLES = [(1, 1, 2), (3, 1, 4), (5, 1, 6), (3, 2, 8), (5, 2, 16), (3, 4, 8), (5, 4, 32), (2, 8, 16), (5, 8, 32)]
+SETTINGS = [
+    *[(layout, triple, 1) for layout in (TRAINED, DEFAULT) for triple in TRIPLES],
+    *[(TRAINED, triple, 2) for triple in [(3, 1, 4), (3, 2, 8), (3, 4, 8), (5, 4, 32), (2, 8, 16)]],
+    (DEFAULT, (3, 4, 8), 2),
+]
+
+
+def test_switched_as_fresh_and_predicted_as_measured(tmp_path: Path) -> None:
+    load = demo_workload(prompts=8, tokens=64)
+    rows: list[dict[str, Any]] = []
+    for tp_size in (1, 2):
+        server = SwitchingServer(demo_spec(tmp_path / f"switching-{tp_size}"), pools=POOLS)
+        try:
+            started = time.monotonic()
+            launched(server.apply(config(TRAINED, (5, 8, 32), tp_size)))
+            launch_s = time.monotonic() - started
+            traces = {key: _trace(server, load, tmp_path, *key, tp_size=tp_size) for key in _traced(tp_size)}
+            for layout, triple, _ in [setting for setting in SETTINGS if setting[2] == tp_size]:
+                switched = launched(server.apply(config(layout, triple, tp_size)))
+                one, eight = ask_all(server.base_url, load), ask_all(server.base_url, load, at_once=8)
+                started = time.monotonic()
+                fresh = _fresh(tmp_path, load, layout, triple, tp_size)
+                predicted = _predicted(traces[layout, triple[1]], triple)
+                row = {
+                    "layout": list(layout),
+                    "triple": list(triple),
+                    "tp_size": tp_size,
+                    "switch_s": switched.switch_s,
+                    "launch_s": launch_s,
+                    "fresh_s": time.monotonic() - started,
+                    "rounds": sum(took.verify_steps for took in one.values()),
+                    "rounds_fresh": sum(took.verify_steps for took in fresh.values()),
+                    "rounds_predicted": sum(steps for steps, _ in predicted.values()),
+                    "rounds_eight_at_once": sum(took.verify_steps for took in eight.values()),
+                    "equal_to_fresh": one == fresh,
+                    "equal_to_prediction": {k: (t.verify_steps, t.histogram) for k, t in one.items()} == predicted,
+                }
+                rows.append(row)
+                RESULTS.parent.mkdir(parents=True, exist_ok=True)
+                RESULTS.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+        finally:
+            server.close()
+    assert len(rows) >= 24
+    assert all(row["equal_to_fresh"] for row in rows)
+    assert all(row["equal_to_prediction"] for row in rows)
+    assert all(abs(row["rounds_eight_at_once"] / row["rounds_predicted"] - 1) <= 0.005 for row in rows)
+    assert statistics.median(row["switch_s"] / row["launch_s"] for row in rows) <= 0.1
+
+
+def _traced(tp_size: int) -> list[tuple[tuple[int, ...], int]]:
+    return sorted({(layout, triple[1]) for layout, triple, size in SETTINGS if size == tp_size})
+
+
+def _trace(
+    server: SwitchingServer, load: Any, tmp_path: Path, layout: tuple[int, ...], topk: int, *, tp_size: int
+) -> Trace:
+    request = TraceRequest(
+        config=tracing_config(config(layout, (1, 1, 2), tp_size), num_steps=5, eagle_topk=topk),
+        workload=load,
+        concurrency=8,
+        ties="libstdcxx",
+        vocabulary=demo_spec(tmp_path / "unused").target.vocab_size,
+    )
+    outcome = trace_workload(server, request, tmp_path / "traces")
+    assert isinstance(outcome, TraceOutcome), outcome
+    return Trace(outcome.folder)
+
+
+def _fresh(
+    tmp_path: Path, load: Any, layout: tuple[int, ...], triple: tuple[int, int, int], tp_size: int
+) -> dict[str, Took]:
+    server = SglangServer(demo_spec(tmp_path / "fresh"))
+    try:
+        launched(server.apply(config(layout, triple, tp_size)))
+        return ask_all(server.base_url, load)
+    finally:
+        server.close()
+
+
+def _predicted(trace: Trace, triple: tuple[int, int, int]) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Verify steps and histogram by prompt."""
+    setting = Triple(num_steps=triple[0], eagle_topk=triple[1], num_draft_tokens=triple[2])
+    replayed, _ = replay_trace(trace, [setting])
+    return {
+        prompt.prompt_id: (
+            int(replayed.rounds[0, i]),
+            tuple(np.trim_zeros(replayed.histogram[0, i], "b").tolist()),
+        )
+        for i, prompt in enumerate(trace.prompts)
+    }
