@@ -70,23 +70,29 @@ class StepTimeModel:
     def predict(self, kinds: Sequence[RoundKind]) -> Prediction:
         """The time of rounds, of the noise-free mean: another measurement scatters around it by `noise`."""
         mean, gradient = self._design(kinds).evaluate(self.parameters)
-        variance = np.einsum("ij,jk,ik->i", gradient, self.covariance, gradient)
-        unknown = np.array([kind.group not in self.groups for kind in kinds])
-        variance = variance + unknown * (GROUP_DEVIATION**2 + GROUP_TERM_DEVIATION**2)
+        correction, misfit_variance = self._misfit(kinds)
+        variance = np.einsum("ij,jk,ik->i", gradient, self.covariance, gradient) + misfit_variance
+        return Prediction(log_mean=mean + correction, log_deviation=np.sqrt(variance))
+
+    def draw(self, kinds: Sequence[RoundKind], count: int, rng: np.random.Generator) -> Floats:
+        """Times under `count` draws of the coefficients, [count, kinds]; what the form misses is drawn per kind."""
+        mean, gradient = self._design(kinds).evaluate(self.parameters)
+        correction, misfit_variance = self._misfit(kinds)
+        root = np.linalg.cholesky(self.covariance + 1e-12 * np.eye(len(self.covariance)))
+        draws = rng.standard_normal((count, len(root))) @ root.T @ gradient.T
+        draws += rng.standard_normal(draws.shape) * np.sqrt(misfit_variance)
+        times: Floats = np.exp(mean + correction + draws)
+        return times
+
+    def _misfit(self, kinds: Sequence[RoundKind]) -> tuple[Floats, Floats]:
+        """What the form misses at these kinds: mean and variance, given the residuals. Much for an unknown group."""
         residuals = self.log_times - self._design(self.kinds).evaluate(self.parameters)[0]
         inner = self.misfit**2 * _likeness(self.kinds, self.kinds)
         weights = self.misfit**2 * _likeness(kinds, self.kinds)
         solved = np.linalg.solve(inner + self.noise**2 * np.eye(len(self.kinds)), weights.T).T
-        variance = variance + np.maximum(0.0, self.misfit**2 - (solved * weights).sum(axis=1))
-        return Prediction(log_mean=mean + solved @ residuals, log_deviation=np.sqrt(variance))
-
-    def draw(self, kinds: Sequence[RoundKind], count: int, rng: np.random.Generator) -> Floats:
-        """Times under `count` draws of the coefficients, [count, kinds]; misfit enters by its mean."""
-        _, gradient = self._design(kinds).evaluate(self.parameters)
-        root = np.linalg.cholesky(self.covariance + 1e-12 * np.eye(len(self.covariance)))
-        draws = rng.standard_normal((count, len(root))) @ root.T @ gradient.T
-        times: Floats = np.exp(draws + self.predict(kinds).log_mean)
-        return times
+        variance: Floats = np.maximum(0.0, self.misfit**2 - (solved * weights).sum(axis=1))
+        unknown = np.array([kind.group not in self.groups for kind in kinds])
+        return solved @ residuals, variance + unknown * (GROUP_DEVIATION**2 + GROUP_TERM_DEVIATION**2)
 
     def coefficients(self, tp_size: int, variant: str = "") -> dict[str, float]:
         """Seconds per unit of each term, most probable values. ValueError for a group that was not measured."""

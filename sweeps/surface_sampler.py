@@ -46,6 +46,7 @@ from sweeps.legal_space import LegalSpace
 LOG = logging.getLogger(__name__)
 
 Acquisition = Literal["expected_improvement", "thompson", "upper_bound"]
+"""The first needs the fewest measurements (benchmarks/search_grid.py)."""
 
 WORTH_A_LAUNCH = 0.001
 """The expected relative improvement below which another TP size is left alone as long as this one has settings."""
