@@ -40,6 +40,13 @@ class SglangFactory:
             return SglangServer(spec)
         return SwitchingServer(spec, pools=self.pools, graph_batch_sizes=self.graph_batch_sizes)
 
+    def prober(self, grant: DeviceGrant) -> SwitchingServer:
+        """An engine that can be probed, whatever this study thinks of switching."""
+        made = replace(self, pools=self.pools or Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2))
+        engine = made(grant)
+        assert isinstance(engine, SwitchingServer)
+        return engine
+
     def clear(self, grant: DeviceGrant) -> None:
         """Remove the working files of a group that has stopped; logs are in the records."""
         shutil.rmtree(self._work_dir(grant.slot), ignore_errors=True)

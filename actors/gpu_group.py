@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from actors.engines.engine import Engine
 from actors.job import TrialJob, TrialOutcome
 from actors.placement import Device, device_problem
+from actors.probing import ProbingEngine, run_probe
 from actors.trial import HttpLoad, failed_outcome, run_trial
 from results.failures import Failure
 
@@ -40,6 +43,10 @@ class EngineFactory(Protocol):
         """
         ...
 
+    def prober(self, grant: DeviceGrant) -> ProbingEngine:
+        """Like a call, for an engine that can be probed."""
+        ...
+
     def clear(self, grant: DeviceGrant) -> None:
         """Remove the working files of a group whose engine is closed. Idempotent."""
         ...
@@ -68,14 +75,28 @@ class GpuGroup:
         return self._grant
 
     def run(self, job: TrialJob) -> TrialOutcome:
-        """One trial; never raises for what a server does."""
+        """One trial or probe; never raises for what a server does."""
+        if job.probe_tokens is not None:
+            return self._probe(job, job.probe_tokens)
         if job.fresh:
             self._drop_engine()
-        engine = self._ready_engine(fresh=job.fresh)
+        engine = self._ready_engine(partial(self._factory, fresh=job.fresh))
         if isinstance(engine, Failure):
             return failed_outcome(job, engine)
         outcome = run_trial(engine, job, HttpLoad(triple=job.config.triple, rival=job.rival))
         if job.fresh or outcome.failure is not None:
+            self._drop_engine()
+        return outcome
+
+    def _probe(self, job: TrialJob, max_tokens: int) -> TrialOutcome:
+        if not isinstance(self._engine, ProbingEngine):
+            self._drop_engine()
+        engine = self._ready_engine(self._factory.prober)
+        if isinstance(engine, Failure):
+            return failed_outcome(job, engine)
+        assert isinstance(engine, ProbingEngine)
+        outcome = run_probe(engine, job, max_tokens)
+        if outcome.failure is not None:
             self._drop_engine()
         return outcome
 
@@ -94,14 +115,14 @@ class GpuGroup:
         if engine is not None:
             engine.close()
 
-    def _ready_engine(self, *, fresh: bool) -> Engine | Failure:
+    def _ready_engine(self, make: Callable[[DeviceGrant], Engine]) -> Engine | Failure:
         if self._problem:
             return Failure(phase="placement", kind="placement", message=self._problem)
         with self._lock:
             if self._stopped:
                 return Failure(phase="launch", kind="interrupted", message="the group was stopped")
             if self._engine is None:
-                self._engine = self._factory(self._grant, fresh=fresh)
+                self._engine = make(self._grant)
             return self._engine
 
 

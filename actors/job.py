@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from actors.load.workload import Workload
 from results.failures import Failure
+from results.feed import FeedCapture
 from results.observations import CellObservation, LaunchObservation
 from results.stopping import Rival
 from search_spaces.config import EngineConfig
@@ -16,7 +17,8 @@ class TrialJob:
     """One trial to run: bring the engine into `config`, warm up, then measure every concurrency of the workload.
 
     `fresh` asks for a launch of its own, with room for nothing else, whatever runs already. A trial that is only to be
-    better than the `rival` ends its cell at that concurrency once it clearly is not.
+    better than the `rival` ends its cell at that concurrency once it clearly is not. With `probe_tokens` nothing is
+    measured: what the draft is fed is recorded on every rank, for at most so many tokens of the shortest prompts.
     """
 
     trial_id: str
@@ -24,13 +26,14 @@ class TrialJob:
     workload: Workload
     fresh: bool = False
     rival: Rival | None = None
+    probe_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialOutcome:
     """What one trial gave. Failure is a value here: nothing is raised across the actor boundary.
 
-    Cells measured before a failure are kept. `server_log` is bounded (its end).
+    Cells measured before a failure are kept. `server_log` is bounded (its end). `feeds` are a probe's, by rank.
     """
 
     trial_id: str
@@ -41,3 +44,4 @@ class TrialOutcome:
     failure: Failure | None
     server_log: str = field(repr=False)
     findings: tuple[str, ...] = ()
+    feeds: tuple[FeedCapture, ...] = field(default=(), repr=False)

@@ -25,7 +25,10 @@ ZERO_SHARE = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class FeedCapture:
-    """One rank's probe: `fed` [tokens, width], `taps` [taps, tokens, hidden], the prompt tokens they belong to."""
+    """One rank's probe: `fed` [tokens, width], `taps` [taps, tokens, hidden], the prompt tokens they belong to.
+
+    `taps` are there on rank 0 only.
+    """
 
     rank: int
     fed: NDArray[np.float32]

@@ -18,7 +18,7 @@ from actors.engines.live_control import (
 from actors.engines.plugin_folder import write_plugin_folder
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
-from actors.sglang_plugin.orders import TraceOrder
+from actors.sglang_plugin.orders import ProbeOrder, TraceOrder
 from results.failures import Failure
 from results.observations import LaunchObservation
 from search_spaces.config import EngineConfig, Taps, Triple
@@ -51,12 +51,12 @@ class SwitchingServer:
         self._config: EngineConfig | None = None
         self._launch: LaunchObservation | None = None
         self._failed_switches = 0
-        self._tracing = False
+        self._ordered = False  # a trace or a probe is on
 
     def apply(self, config: EngineConfig) -> LaunchObservation | Failure:
         if self._config is None or self._launch is None or self._server.failure_now() is not None:
             return self._relaunch(config, reason=None)
-        if config == self._config and not self._tracing:
+        if config == self._config and not self._ordered:
             return replace(self._launch, weights_loaded=False)
         refusal = self._refusal(self._config, config)
         if refusal is not None:
@@ -72,15 +72,28 @@ class SwitchingServer:
         Until the next `apply` every draft misses: nothing measured meanwhile is a measurement. Without CUDA graphs,
         which would pass by the hook. The caller flushes the server to have the file complete on the disk.
         """
+        return self._ordered_to(config, "trace", trace=order)
+
+    def probe(self, config: EngineConfig, order: ProbeOrder) -> LaunchObservation | Failure:
+        """Bring the server into `config` and have every rank record what its draft is fed, from now to the next order.
+
+        Outputs and acceptance stay what they are, times do not. The caller sends prompts one at a time and flushes the
+        server to have the files complete on the disk.
+        """
+        return self._ordered_to(config, "probe", probe=order)
+
+    def _ordered_to(
+        self, config: EngineConfig, what: str, *, trace: TraceOrder | None = None, probe: ProbeOrder | None = None
+    ) -> LaunchObservation | Failure:
         running = self._config
         if running is None or self._server.failure_now() is not None or self._refusal(running, config) is not None:
             launched = self._relaunch(config, reason=None)
             if isinstance(launched, Failure):
                 return launched
-        switched = self._switch(config, trace=order)
+        switched = self._switch(config, trace=trace, probe=probe)
         if isinstance(switched, NotSwitched):
             self._config = self._launch = None
-            return Failure(phase="launch", kind="mismatch", message=f"cannot trace: {switched.reason}")
+            return Failure(phase="launch", kind="mismatch", message=f"cannot {what}: {switched.reason}")
         return switched
 
     @property
@@ -105,7 +118,7 @@ class SwitchingServer:
     def _relaunch(self, config: EngineConfig, reason: NotSwitched | None) -> LaunchObservation | Failure:
         """Launch `config`, by way of a larger one where that leaves room to switch later."""
         self._config = self._launch = None
-        self._tracing = False
+        self._ordered = False
         self._server.stop()  # else the engine would keep a server that it launched like this, whatever it runs by now
         trusted = self._failed_switches < self.MAX_FAILED_SWITCHES
         first = with_room(config, self._pools) if trusted else config
@@ -121,7 +134,9 @@ class SwitchingServer:
         switched = self._switch(config)
         return self._relaunch(config, reason=switched) if isinstance(switched, NotSwitched) else switched
 
-    def _switch(self, config: EngineConfig, trace: TraceOrder | None = None) -> LaunchObservation | NotSwitched:
+    def _switch(
+        self, config: EngineConfig, *, trace: TraceOrder | None = None, probe: ProbeOrder | None = None
+    ) -> LaunchObservation | NotSwitched:
         assert self._launch is not None
         assert config.layout is not None
         assert config.triple is not None
@@ -133,14 +148,15 @@ class SwitchingServer:
             config,
             ids,
             ranks=config.tp_size,
-            graph_batch_sizes=self._graph_batch_sizes if trace is None else (),
+            graph_batch_sizes=self._graph_batch_sizes if trace is None and probe is None else (),
             timeout_s=self._switch_timeout_s,
             is_alive=lambda: self._server.failure_now() is None,
             trace=trace,
+            probe=probe,
         )
         if isinstance(switched, NotSwitched):
             return self._note(switched)
-        self._failed_switches, self._tracing = 0, trace is not None
+        self._failed_switches, self._ordered = 0, trace is not None or probe is not None
         self._config, self._launch = config, self._after_switch(config, switched)
         return self._launch
 

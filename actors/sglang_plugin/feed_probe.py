@@ -4,8 +4,9 @@ The draft's side is read where its inner model is called (`spec_info.hidden_stat
 a prompt's forward captures at every block instead of at the configured ones, by the loop's own indices (index i is the
 stream entering block i, so 0 is the embedding output); the draft then gets only what it would have got.
 
-`PREFIX.RANK.npz`: `fed` f4[tokens, width], `taps` f4[num_layers, tokens, hidden], `input_ids` i8[tokens]. Prompts are
-to be sent one at a time: the target's prefill is then followed by the draft's over the same tokens.
+`PREFIX.RANK.npz`: `fed` f4[tokens, width], `taps` f4[num_layers, tokens, hidden] (no tokens on ranks but 0, as the
+streams are the same on all of them), `input_ids` i8[tokens]. Prompts are to be sent one at a time: the target's prefill
+is then followed by the draft's over the same tokens.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class FeedProbe:
             hidden, captured = self._forward(*args, **kwargs)
         streams = unpack(captured, len(self._target.layers))
         ids = args[0] if args else kwargs["input_ids"]
-        self._pending = np.stack([to_numpy(stream) for stream in streams]), ids.cpu().numpy()
+        kept = self._order.max_tokens if self._order is not None and self._rank == 0 else 0
+        self._pending = np.stack([to_numpy(stream[:kept]) for stream in streams]), ids.cpu().numpy()
         return hidden, repack(captured, [streams[index] for index in configured])
 
     def _on_draft(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -75,10 +77,10 @@ class FeedProbe:
             return
         self._pending = None
         taps, ids = pending
-        seen = sum(len(row[2]) for row in self._rows)
-        fed = to_numpy(batch.spec_info.hidden_states)
-        if len(fed) == len(ids) and seen < self._order.max_tokens:
-            self._rows.append((fed, taps, ids))
+        left = self._order.max_tokens - sum(len(row[2]) for row in self._rows)
+        fed = batch.spec_info.hidden_states
+        if len(fed) == len(ids) and left > 0:
+            self._rows.append((to_numpy(fed[:left]), taps[:, :left], ids[:left]))
 
 
 @contextlib.contextmanager

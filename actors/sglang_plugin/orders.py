@@ -32,7 +32,7 @@ class TraceOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOrder:
-    """Record what the draft is fed and what the target's taps hold, per rank, for the first `max_tokens` of prompts.
+    """Record what the draft is fed, per rank, and the target's taps, on rank 0, for the first `max_tokens` of prompts.
 
     Rank r writes `prefix.r.npz` at the next flush.
     """
