@@ -12,6 +12,7 @@ is then followed by the draft's over the same tokens.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ import numpy as np
 import torch
 
 from .orders import ProbeOrder
+
+LOG = logging.getLogger(__name__)
 
 
 class FeedProbe:
@@ -33,7 +36,7 @@ class FeedProbe:
         self._pending: tuple[np.ndarray, np.ndarray] | None = None  # taps and ids that await the draft
 
     def start(self, worker: Any, order: ProbeOrder, *, rank: int) -> None:
-        self._order, self._rank, self._rows, self._pending = order, rank, [], None
+        self._order, self._rank, self._rows, self._pending, self._written = order, rank, [], None, 0
         self._target = inner_model(worker._target_worker.model_runner.model)
         self._forward = self._target.forward
         self._target.forward = self._on_target
@@ -49,14 +52,18 @@ class FeedProbe:
         self._order = self._target = self._handle = None
 
     def flush(self) -> None:
-        """Write what was seen so far; the file appears whole or not at all."""
-        if self._order is None or not self._rows:
+        """Write what was seen so far, once; the file appears whole or not at all."""
+        if self._order is None or self._written == len(self._rows):
             return
+        self._written = len(self._rows)
         path = Path(f"{self._order.prefix}.{self._rank}.npz")
         fresh = path.with_suffix(".part.npz")
         fed, taps, ids = zip(*self._rows, strict=True)
-        np.savez(fresh, fed=np.concatenate(fed), taps=np.concatenate(taps, axis=1), input_ids=np.concatenate(ids))
-        fresh.replace(path)
+        try:
+            np.savez(fresh, fed=np.concatenate(fed), taps=np.concatenate(taps, axis=1), input_ids=np.concatenate(ids))
+            fresh.replace(path)
+        except OSError as problem:  # the driver sees that the file is missing; the server must not die of it
+            LOG.error("specsweep: cannot write %s: %s", path, problem)
 
     def _on_target(self, *args: Any, **kwargs: Any) -> Any:
         batch = batch_among(args, kwargs)
