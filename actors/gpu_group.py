@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from actors.engines.engine import Engine
 from actors.job import TrialJob, TrialOutcome
@@ -43,12 +43,17 @@ class EngineFactory(Protocol):
         """
         ...
 
-    def prober(self, grant: DeviceGrant) -> ProbingEngine:
-        """Like a call, for an engine that can be probed."""
-        ...
-
     def clear(self, grant: DeviceGrant) -> None:
         """Remove the working files of a group whose engine is closed. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class ProbingFactory(EngineFactory, Protocol):
+    """An engine factory whose servers are its own, so that they can be told what to record."""
+
+    def prober(self, grant: DeviceGrant) -> ProbingEngine:
+        """Like a call, for an engine that can be probed."""
         ...
 
 
@@ -89,6 +94,9 @@ class GpuGroup:
         return outcome
 
     def _probe(self, job: TrialJob, max_tokens: int) -> TrialOutcome:
+        if not isinstance(self._factory, ProbingFactory):
+            message = "a server that runs already cannot be probed: the plugin must be there when it starts"
+            return failed_outcome(job, Failure(phase="launch", kind="bad_config", message=message))
         if not isinstance(self._engine, ProbingEngine):
             self._drop_engine()
         engine = self._ready_engine(self._factory.prober)

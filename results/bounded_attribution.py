@@ -49,9 +49,7 @@ def attribute_bounded(
         prompts = set.intersection(*(set(pairs) for corner, pairs in measured.items() if corner in needed))
         values = {corner: ceilings[corner] if high[corner] else LOWEST for corner in missing}
         filled = {corner: dict.fromkeys(prompts, (value, 1.0)) for corner, value in values.items()}
-        return attribute(
-            {**measured, **filled}, differing=players, margin=margin, repeat_noise=repeat_noise, seed=seed
-        )
+        return attribute({**measured, **filled}, differing=players, margin=margin, repeat_noise=repeat_noise, seed=seed)
 
     if not missing:
         return at({})

@@ -32,7 +32,6 @@ PARALLEL_FLAGS: frozenset[str] = frozenset(
 """Flags that belong to parallelism; every other flag is configuration."""
 
 
-
 def parts_of(config: EngineConfig) -> dict[Group, object]:
     """A configuration's value of each group: triple and flags, taps, sizes of parallelism."""
     plain = tuple(flag for flag in config.flags if flag[0] not in PARALLEL_FLAGS)

@@ -71,14 +71,24 @@ def conclude(case: IsolationCase) -> Isolation:
     absolute = case.margin if attribution is None else attribution.margin
     pairs = parallel_pairs(case.corners, absolute)
     direct = explain(_rows(case))
-    verdicts = tuple(_verdict(group, case, attribution, split, pairs, direct) for group in GROUPS)
-    gap = _gap(case, attribution, split, pairs, direct.gap)
+    split_gap = _SplitGap(case=case, attribution=attribution, groups=split, pairs=pairs)
+    verdicts = tuple(_verdict(group, split_gap, direct) for group in GROUPS)
     return Isolation(
         case=case,
         attribution=attribution,
         pairs=pairs,
-        explanation=Explanation(verdicts=verdicts, other=direct.other, gap=gap),
+        explanation=Explanation(verdicts=verdicts, other=direct.other, gap=_gap(split_gap, direct.gap)),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SplitGap:
+    """`groups` are those over which the gap was split."""
+
+    case: IsolationCase
+    attribution: Attribution | None
+    groups: tuple[Group, ...]
+    pairs: tuple[ParallelPair, ...]
 
 
 def _attribution(case: IsolationCase) -> tuple[Attribution | None, tuple[Group, ...]]:
@@ -118,25 +128,19 @@ def _rows(case: IsolationCase) -> list[ExternalRow]:
     return [*rows, *case.more_rows]
 
 
-def _verdict(
-    group: Group,
-    case: IsolationCase,
-    attribution: Attribution | None,
-    split: tuple[Group, ...],
-    pairs: Sequence[ParallelPair],
-    direct: Explanation,
-) -> CauseVerdict:
-    evidence = _evidence(group, case, pairs)
+def _verdict(group: Group, gap: _SplitGap, direct: Explanation) -> CauseVerdict:
+    case, attribution = gap.case, gap.attribution
+    evidence = _evidence(group, case, gap.pairs)
     fault = parallel_fault(case.feeds) if group == "parallelism" else None
     if group not in case.differing:
         verdict = direct.cause(group)
         share = None if attribution is None else 0.0
         text = "; ".join(filter(None, (f"suspect and reference do not differ in {group}", verdict.evidence)))
         verdict = replace(verdict, share=share, interval=None, evidence=text)
-    elif attribution is None or group not in split:
-        verdict = _unmeasured(group, case, attribution, evidence)
+    elif attribution is None or group not in gap.groups:
+        verdict = _unmeasured(group, case, evidence)
     else:
-        verdict = _by_share(group, case, attribution, pairs, evidence)
+        verdict = _by_share(group, case, attribution, gap.pairs, evidence)
     if fault is not None:
         verdict = replace(verdict, verdict="yes", next=_mend(group, case))
     return verdict
@@ -174,7 +178,7 @@ def _by_share(
     )
 
 
-def _unmeasured(group: Group, case: IsolationCase, attribution: Attribution | None, evidence: str) -> CauseVerdict:
+def _unmeasured(group: Group, case: IsolationCase, evidence: str) -> CauseVerdict:
     """The group differs, but the corners that would tell its part were not measured."""
     lacking = [it for corner, it in case.corners.items() if not it.pairs and (group in corner or not corner)]
     reason = f"{config_words(lacking[0].config)}: {lacking[0].problem}" if lacking else "the corners share no prompt"
@@ -207,18 +211,13 @@ def _mend(group: Group, case: IsolationCase) -> str:
     return f"serve at tp {reference.tp_size} until it is mended; the probe's numbers are what SGLang's developers need"
 
 
-def _gap(
-    case: IsolationCase,
-    attribution: Attribution | None,
-    split: tuple[Group, ...],
-    pairs: Sequence[ParallelPair],
-    told: Mapping[str, Any] | None,
-) -> dict[str, Any] | None:
+def _gap(split: _SplitGap, told: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    case, attribution = split.case, split.attribution
     if attribution is None:
         return None if told is None else dict(told)
     gap = dict(told or {})
     ours = gap_of(attribution)
-    end = case.corners[frozenset(split)]
+    end = case.corners[frozenset(split.groups)]
     for name, corner in (("suspect", case.corners[frozenset()]), ("reference", end)):
         p1 = None if corner.cell is None or corner.cell.p1 is None else round(corner.cell.p1, 6)
         ours[name] = {**gap.get(name, {}), "label": config_words(corner.config), "p1": p1, **ours[name]}
@@ -228,5 +227,5 @@ def _gap(
         **ours,
         "differing": list(case.differing),
         "missing_corners": missing,
-        "parallelism": [pair.to_json() for pair in pairs],
+        "parallelism": [pair.to_json() for pair in split.pairs],
     }

@@ -105,9 +105,9 @@ def layout_evidence(
 def parallel_fault(feeds: Sequence[ProbedFeed]) -> ProbedFeed | None:
     """The probe that caught tensor parallelism breaking what the draft is fed; None when none did."""
     for feed in feeds:
-        if feed.config.tp_size > 1 and feed.report is not None:
-            if feed.report.fault in ("sliced", "partial", "diverged"):
-                return feed
+        fault = None if feed.report is None else feed.report.fault
+        if feed.config.tp_size > 1 and fault in ("sliced", "partial", "diverged"):
+            return feed
     return None
 
 

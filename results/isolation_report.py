@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from results.attribution import Group
 from results.isolation import Isolation
 from results.isolation_evidence import layout_evidence, parallel_fault
 from results.isolation_rows import config_words
+from results.store import StudyFolder
 from results.verdicts import CauseVerdict
+
+ISOLATION_FILE = "isolate.json"
+"""The last isolation of a study, in its folder."""
 
 _NAMES: dict[Group, str] = {"config": "the config", "layout": "the layout", "parallelism": "parallelism"}
 
@@ -117,3 +122,12 @@ def isolation_json(isolation: Isolation) -> dict[str, Any]:
         ],
         "probes": [feed.to_json(case.trained) for feed in case.feeds],
     }
+
+
+def kept_sentences(folder: StudyFolder) -> tuple[str, ...]:
+    """The sentences of the last isolation of a study; empty when there was none, or it cannot be read."""
+    try:
+        content = json.loads((folder.path / ISOLATION_FILE).read_bytes())
+        return tuple(str(sentence) for sentence in content["sentences"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()

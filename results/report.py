@@ -54,7 +54,7 @@ class Report:
 
     @property
     def next_step(self) -> str:
-        return next_step(self.ranking, self.suspect, self.study)
+        return next_step(self.ranking, self.suspect, self.study, explained=bool(self.verdicts))
 
 
 def build_report(

@@ -105,8 +105,8 @@ def caveats(ranking: Ranking) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def next_step(ranking: Ranking, suspect: RankedSetting | None, study: str) -> str:
-    """The one thing to do now."""
+def next_step(ranking: Ranking, suspect: RankedSetting | None, study: str, *, explained: bool = False) -> str:
+    """The one thing to do now. `explained`: why the suspect is slower has been said already."""
     if any("simulated acceptance" in finding for finding in ranking.findings):
         return "Unset SGLANG_SIMULATE_ACC_LEN where the servers start and run the study again under a new name."
     if not ranking.settings:
@@ -118,7 +118,7 @@ def next_step(ranking: Ranking, suspect: RankedSetting | None, study: str) -> st
         wanted = f"about {more} more prompts" if more else "more prompts or repeated launches"
         return f"The command below starts the best one so far; to tell it from the others, run again with {wanted}."
     start = "Start the server with the command below"
-    if suspect is not None and suspect.setting is not ranking.choice.setting:
+    if suspect is not None and suspect.setting is not ranking.choice.setting and not explained:
         who = "the suspect" if "suspect" in suspect.setting.roles else "the draft as shipped"
         return f"{start}; `specsweep isolate {study}` says why {who} is slower."
     measured_once = not ranking.choice.confirmed and ranking.choice.launches < 2

@@ -4,6 +4,7 @@
     study.db          the search                      lock           held by the one driver
     records/ID/       one folder per finished trial   logs/          the driver's and servers' working logs
     report.{md,html,json}                             mlflow.stale   there when the MLflow view misses something
+    isolate.json  the last verdicts                   probes/        what drafts were fed, one file per configuration
 
 Records are created by one writer (the driver) and never changed; anybody may read at any time.
 """

@@ -12,8 +12,10 @@ import typer
 from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.commands.check import check
 from sweeps.commands.explain import explain
+from sweeps.commands.isolate import isolate
 from sweeps.commands.measure import measure
 from sweeps.commands.plan import plan
+from sweeps.commands.probe import probe
 from sweeps.commands.report import report
 from sweeps.commands.resume import resume
 from sweeps.commands.run import run
@@ -42,6 +44,8 @@ app.command()(run)
 app.command()(resume)
 app.command()(status)
 app.command()(report)
+app.command()(isolate)
+app.command()(probe)
 app.command()(submit)
 app.command()(sync)
 app.command()(check)

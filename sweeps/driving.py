@@ -46,7 +46,7 @@ def drive(spec: SweepSpec, place: StudyPlace, *, as_json: bool) -> int:
         with _all_or_nothing(place, is_new=not place.exists):
             opening = f"study {place.name} {'continues' if place.exists else 'begins'} in {place.folder}"
             save_spec(place, spec)
-            with _driver_log(place.records):
+            with driver_log(place.records):
                 result = run_sweep(spec, place, TerminalObserver(progress, objective_of(spec), opening))
     finally:
         progress.close()
@@ -81,7 +81,7 @@ def _all_or_nothing(place: StudyPlace, *, is_new: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _driver_log(folder: StudyFolder) -> Iterator[None]:
+def driver_log(folder: StudyFolder) -> Iterator[None]:
     """The driver's own log, in the study's folder; appended to by every session."""
     folder.logs_path.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(folder.logs_path / DRIVER_LOG, encoding="utf-8")

@@ -27,6 +27,7 @@ FREE_TO_CHANGE: frozenset[KeyPath] = frozenset(
     {
         ("study",),
         ("suspect",),
+        ("isolate",),
         ("cluster",),
         ("budget",),
         ("tracking",),

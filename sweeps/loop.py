@@ -17,14 +17,14 @@ from actors.load.workload import Workload
 from results.failures import Failure
 from results.objective import MissingValue, Objective
 from results.records import TrialRecord
-from search_spaces.config import EngineConfig
+from search_spaces.config import EngineConfig, Setting
 from search_spaces.errors import EnvironmentProblem
 from search_spaces.rulings import Illegal
 from sweeps.baselines import confirming_trials
 from sweeps.budget import Budget, Limit, Spent, launch_limit, search_limit, trials_left
 from sweeps.interrupts import StopRequest
 from sweeps.ledger import FATAL, Ledger
-from sweeps.legal_space import LegalSpace
+from sweeps.legal_space import Candidate
 from sweeps.observers import Observer
 from sweeps.progress import Standing
 from sweeps.recording import Store, record_of, write_record
@@ -58,6 +58,14 @@ class Study(Protocol):
     def set_attr(self, name: str, value: Any) -> None: ...
 
 
+class Space(Protocol):
+    """What the loop needs of the legal space; `sweeps.legal_space.LegalSpace` is one."""
+
+    @property
+    def configs(self) -> tuple[EngineConfig, ...]: ...
+    def candidate(self, setting: Setting) -> Candidate | Illegal: ...
+
+
 class Pool(Protocol):
     """What the loop needs of the groups; `actors.group_pool.GroupPool` is one."""
 
@@ -88,7 +96,7 @@ class SweepLoop:
         study: Study,
         store: Store,
         pool: Pool,
-        legal: LegalSpace,
+        legal: Space,
         ledger: Ledger,
         plan: LoopPlan,
         observer: Observer,

@@ -310,6 +310,9 @@ class SweepSpec(Section):
     cluster: ClusterSpec = ClusterSpec()
     space: SpaceSpec
     suspect: SettingSpec | None = Field(None, description="The setting that disappoints; always measured.")
+    isolate: bool = Field(
+        True, description="With a suspect: end the sweep with what makes it slow (config, layout, parallelism)."
+    )
     workload: WorkloadSpec = WorkloadSpec()
     objective: ObjectiveSpec = ObjectiveSpec()
     budget: BudgetSpec = BudgetSpec()

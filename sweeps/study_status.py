@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from results.isolation_report import kept_sentences
 from results.measured_settings import MeasuredSetting
 from results.objective import METRIC_WORDS, Objective
 from results.ranking import RankedSetting, rank
@@ -94,7 +95,8 @@ def report_of(place: StudyPlace) -> Report:
     """The report on a study, from its spec and records. InputError when one of them is unreadable."""
     spec = place.read_spec()
     greedy = spec.workload.temperature == 0
-    return build_report(place.records, objective_of(spec), study=place.name, greedy=greedy)
+    verdicts = kept_sentences(place.records)
+    return build_report(place.records, objective_of(spec), study=place.name, greedy=greedy, verdicts=verdicts)
 
 
 def objective_of(spec: SweepSpec) -> Objective:

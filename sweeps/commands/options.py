@@ -21,6 +21,15 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
+TrainedOn = Annotated[
+    str | None,
+    typer.Option(
+        "--trained-on",
+        metavar="TAPS",
+        help="Taps the draft was trained on, such as 0,3,7 (0 is the embedding); else the best layout is presumed.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (documented in docs/json.md) and nothing else.")]
 
 

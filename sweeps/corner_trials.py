@@ -1,0 +1,163 @@
+"""Matched trials: the corners between suspect and reference that nothing has measured yet, run like any trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NoReturn
+
+from actors.load.workload import Workload
+from results.attribution import Corner
+from results.corners import MeasuredCorner, RowsOf, corner_configs, measured_corner
+from results.objective import Objective
+from results.records import TrialRecord
+from search_spaces.config import EngineConfig, Setting
+from search_spaces.rulings import Illegal, RuleContext
+from search_spaces.sglang_rules import resolve_setting
+from sweeps.budget import Budget
+from sweeps.interrupts import StopRequest
+from sweeps.isolation_ends import IsolationEnds, setting_of_config
+from sweeps.ledger import Ledger, counts_as_result
+from sweeps.legal_space import Candidate
+from sweeps.loop import LoopPlan, Pool, Reason, SweepLoop
+from sweeps.observers import Observer
+from sweeps.recording import Store
+from sweeps.study_trial import StudyTrial
+from sweeps.tasks import FixedTrial
+
+State = Literal["measured", "to run", "illegal", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCorner:
+    """One corner with what is known of it: `measured` holds earlier trials, `illegal` the rule that forbids it."""
+
+    corner: Corner
+    measured: MeasuredCorner
+    illegal: str = ""
+    settled: bool = False
+
+    @property
+    def state(self) -> State:
+        if self.measured.pairs:
+            return "measured"
+        if self.illegal:
+            return "illegal"
+        return "failed" if self.settled else "to run"
+
+
+def matched_workload(workload: Workload, concurrency: int) -> Workload:
+    """The study's prompts, greedy, at one concurrency, every prompt sent: what corners are compared on."""
+    return replace(workload, temperature=0.0, concurrency=(concurrency,), request_rate=(), half_width=None)
+
+
+def plan_corners(
+    ends: IsolationEnds,
+    records: Sequence[TrialRecord],
+    rows_of: RowsOf,
+    context: RuleContext,
+    workload: Workload,
+) -> tuple[PlannedCorner, ...]:
+    """Every corner over the groups that differ, smallest first, with what the records already say about it."""
+    planned = []
+    for corner, config in corner_configs(ends.suspect, ends.reference).items():
+        ruling = resolve_setting(setting_of_config(config), context)
+        illegal = f"illegal: {ruling.message} ({ruling.rule})" if isinstance(ruling, Illegal) else ""
+        effective = config if isinstance(ruling, Illegal) else ruling.effective
+        measured = measured_corner(
+            effective,
+            records,
+            rows_of,
+            workload_id=workload.workload_id,
+            concurrency=workload.concurrency[0],
+            problem=illegal,
+        )
+        settled = any(
+            record.effective == effective and not record.ok and counts_as_result(record) for record in records
+        )
+        planned.append(PlannedCorner(corner=corner, measured=measured, illegal=illegal, settled=settled))
+    return tuple(planned)
+
+
+def trials_to_run(planned: Iterable[PlannedCorner]) -> tuple[FixedTrial, ...]:
+    """One trial for every distinct server that is still to be measured; equal TP sizes beside each other."""
+    configs = {item.measured.config for item in planned if item.state == "to run"}
+    ordered = sorted(configs, key=lambda config: (config.tp_size, config.layout or (), str(config.triple)))
+    return tuple(
+        FixedTrial(
+            base=f"corner-{config.identity[:8]}", role="corner", setting=setting_of_config(config), config=config
+        )
+        for config in ordered
+    )
+
+
+def run_corner_trials(
+    trials: tuple[FixedTrial, ...],
+    *,
+    study: str,
+    store: Store,
+    pool: Pool,
+    workload: Workload,
+    objective: Objective,
+    retries: int,
+    observer: Observer,
+    stop: StopRequest,
+    heartbeat: Callable[[], None] = lambda: None,
+) -> Reason:
+    """Run the trials in the sweep's own loop, without a search: recorded, retried and resumed as all trials are."""
+    loop = SweepLoop(
+        study=_NoSearch(study),
+        store=store,
+        pool=pool,
+        legal=_NoSpace(),
+        ledger=Ledger(),
+        plan=LoopPlan(
+            workload=workload, objective=objective, fixed=trials, budget=Budget(), repeats=1, retries=retries
+        ),
+        observer=observer,
+        stop=stop,
+        heartbeat=heartbeat,
+    )
+    return loop.run()
+
+
+class _NoSpace:
+    """A space with nothing to search."""
+
+    configs: tuple[EngineConfig, ...] = ()
+
+    def candidate(self, setting: Setting) -> Candidate | Illegal:
+        raise AssertionError("nothing is asked")
+
+
+class _NoSearch:
+    """A study that asks for nothing and is told nothing."""
+
+    waiting = 0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def ask(self) -> StudyTrial:
+        return self._never()
+
+    def tell_value(self, number: int, value: float, attrs: Mapping[str, Any]) -> None:
+        self._never()
+
+    def tell_failure(self, number: int, failure: object, attrs: Mapping[str, Any]) -> None:
+        self._never()
+
+    def requeue(self, trial: StudyTrial, *, attempt: int, reason: Literal["stale", "interrupted"]) -> None:
+        self._never()
+
+    def trials(self) -> tuple[StudyTrial, ...]:
+        return ()
+
+    def attr(self, name: str) -> None:
+        return None
+
+    def set_attr(self, name: str, value: Any) -> None:
+        pass
+
+    def _never(self) -> NoReturn:
+        raise AssertionError("a fixed trial has no trial of the study")

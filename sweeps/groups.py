@@ -1,0 +1,148 @@
+"""The GPU groups of a study: the cluster its spec names, and servers as the spec wants them started."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from actors.engine_factories import SglangFactory
+from actors.engines.preflight import FoundEngine, find_engine
+from actors.engines.server_spec import ServerSpec
+from actors.group_pool import GroupPool
+from actors.placement import Device
+from actors.ray_cluster import ClusterAddress, RayCluster, connect
+from search_spaces.config import EngineConfig, Triple
+from search_spaces.errors import EnvironmentProblem
+from search_spaces.rulings import RuleContext
+from sweeps.endpoint_study import endpoint_factory
+from sweeps.home import StudyPlace
+from sweeps.interrupts import StopRequest
+from sweeps.planning import SweepPlan
+from sweeps.spec_schema import SweepSpec
+
+
+def servers_of(plan: SweepPlan) -> tuple[EngineConfig, ...]:
+    """Every configuration that a sweep may start, baselines included."""
+    groups = tuple(group.effective for group in plan.servers.groups)
+    return (*groups, *plan.servers.baselines, *plan.extra_baselines)
+
+
+@contextlib.contextmanager
+def open_groups(
+    spec: SweepSpec,
+    context: RuleContext,
+    place: StudyPlace,
+    servers: Sequence[EngineConfig],
+    *,
+    before: Callable[[FoundEngine, ServerSpec], None] | None = None,
+) -> Iterator[GroupPool]:
+    """Groups on the cluster of the spec, for servers of these configurations.
+
+    `before` is told how servers of our own will be started, before any is. EnvironmentProblem when the cluster cannot
+    hold every TP size among them, or there is no SGLang.
+    """
+    # slots of a CPU machine are logical: the user may ask for more of them than it has cores
+    slots = max(len(os.sched_getaffinity(0)), spec.cluster.gpus or 1)
+    gpus = 0 if spec.engine.device == "cpu" else None
+    cluster = connect(ClusterAddress(address=spec.cluster.address, cpus=slots, gpus=gpus))
+    try:
+        device = _device(spec, cluster)
+        factory = endpoint_factory(spec) or _sglang_factory(
+            spec, context, place, servers=servers, device=device, before=before
+        )
+        pool = GroupPool(
+            cluster,
+            factory,
+            device,
+            max_parallel=spec.cluster.max_parallel,
+            max_devices=spec.cluster.gpus,
+        )
+        lack = pool.lack({server.tp_size for server in servers})
+        if lack is not None:
+            raise EnvironmentProblem(f"cluster: {lack}")
+        try:
+            yield pool
+        finally:
+            pool.close()
+    finally:
+        cluster.shutdown()
+
+
+@contextlib.contextmanager
+def stopping(pool: GroupPool, stop: StopRequest) -> Iterator[None]:
+    """Close the groups while signals are still caught, quickly when one came: `ray job stop` waits for 3 s only."""
+    try:
+        yield
+    finally:
+        pool.close(interrupt=stop.requested)
+
+
+def _device(spec: SweepSpec, cluster: RayCluster) -> Device:
+    has_gpus = any(node.gpus for node in cluster.nodes())
+    if spec.engine.device == "cuda" and not has_gpus:
+        raise EnvironmentProblem("engine.device: cuda was asked for but the cluster has no GPU; legal here: cpu, auto")
+    return "cuda" if has_gpus and spec.engine.device != "cpu" else "cpu"
+
+
+def _pools(spec: SweepSpec, servers: Sequence[EngineConfig], device: Device) -> Triple | None:
+    """The largest triple among the servers, for servers that are switched; None when every trial is a launch."""
+    if spec.engine.switching == "off" or (spec.engine.switching == "auto" and device == "cuda"):
+        return None
+    triples = [server.triple for server in servers if server.triple is not None]
+    if not triples:
+        return None
+    return Triple(
+        num_steps=max(triple.num_steps for triple in triples),
+        eagle_topk=max(triple.eagle_topk for triple in triples),
+        num_draft_tokens=max(triple.num_draft_tokens for triple in triples),
+    )
+
+
+def _sglang_factory(
+    spec: SweepSpec,
+    context: RuleContext,
+    place: StudyPlace,
+    *,
+    servers: Sequence[EngineConfig],
+    device: Device,
+    before: Callable[[FoundEngine, ServerSpec], None] | None,
+) -> SglangFactory:
+    found = find_engine(spec.engine.python or sys.executable, device)
+    server = _server_spec(spec, context, place, device, found)
+    if before is not None:
+        before(found, server)
+    return SglangFactory(
+        server=server,
+        pools=_pools(spec, servers, device),
+        graph_batch_sizes=spec.workload.concurrency if device == "cuda" else None,
+    )
+
+
+def _server_spec(
+    spec: SweepSpec, context: RuleContext, place: StudyPlace, device: Device, found: FoundEngine
+) -> ServerSpec:
+    engine = spec.engine
+    digest = hashlib.sha256(str(place.folder).encode()).hexdigest()[:8]
+    return ServerSpec(
+        target=context.target,
+        draft=context.draft,
+        sglang_version=found.version,
+        device=device,
+        work_dir=Path(),
+        sweep_id=f"{spec.study}-{digest}",
+        slot="",
+        python=found.python,
+        args=engine.args,
+        environment=engine.env,
+        stand_ins=found.stand_ins,
+        host=engine.host,
+        port=engine.port,
+        start_method=engine.start_method,
+        ready_timeout_s=engine.ready_timeout_s,
+        stop_grace_s=engine.stop_grace_s,
+        allow_simulated=engine.allow_simulated,
+    )

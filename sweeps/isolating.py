@@ -1,0 +1,224 @@
+"""An isolation from end to end: choose the ends, run what is missing, probe, conclude, keep the verdicts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from actors.engines.preflight import find_engine
+from actors.load.workload import Workload
+from results.attribution import DEFAULT_MARGIN
+from results.corners import repeat_noise
+from results.isolation import Isolation, IsolationCase, conclude
+from results.isolation_report import ISOLATION_FILE, isolation_json
+from results.isolation_rows import baseline_rows, offline_row
+from results.objective import Objective
+from results.probed_feed import ProbedFeed
+from results.ranking import rank
+from results.store import StudyFolder
+from search_spaces.config import EngineConfig
+from search_spaces.errors import InputError
+from sweeps.corner_trials import (
+    PlannedCorner,
+    matched_workload,
+    plan_corners,
+    run_corner_trials,
+    trials_to_run,
+)
+from sweeps.feed_probes import ProbePlan, kept_probe, plan_probe, run_probes, save_probe
+from sweeps.groups import open_groups, stopping
+from sweeps.home import StudyPlace
+from sweeps.interrupts import StopRequest, stop_signals
+from sweeps.isolation_ends import IsolationEnds, choose_ends, trained_on
+from sweeps.lease import hold_folder
+from sweeps.loop import Pool
+from sweeps.observers import Observer, Observers
+from sweeps.planning import SweepPlan, make_plan
+from sweeps.spec_schema import SweepSpec
+from sweeps.study_status import objective_of
+from sweeps.tracking import tracking_observers
+from sweeps.workloads import make_workload
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsolationRequest:
+    """What the user says beside the spec. `suspect` and `reference` are trial ids or settings in YAML, `trained_on`
+    taps as text, `offline` the draft's accuracy by position. `probe` also reads what the draft is fed."""
+
+    suspect: str | None = None
+    reference: str | None = None
+    trained_on: str | None = None
+    offline: tuple[float, ...] = ()
+    margin: float = DEFAULT_MARGIN
+    probe: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsolationPlan:
+    """What an isolation would compare and do. `probes` are still to be run, `feeds` are kept from before."""
+
+    ends: IsolationEnds
+    corners: tuple[PlannedCorner, ...]
+    probes: tuple[ProbePlan, ...]
+    feeds: tuple[ProbedFeed, ...]
+
+    @property
+    def needs_servers(self) -> bool:
+        return bool(self.probes) or any(item.state == "to run" for item in self.corners)
+
+    @property
+    def servers(self) -> tuple[EngineConfig, ...]:
+        """Every configuration that will be started or switched to."""
+        wanted = [item.measured.config for item in self.corners if item.state == "to run"]
+        return tuple(dict.fromkeys([*wanted, *(config for plan in self.probes for config in plan.configs)]))
+
+
+class StudyIsolation:
+    """One isolation of a study. Reads the records anew for every step, so each step sees what the last one wrote."""
+
+    def __init__(self, spec: SweepSpec, place: StudyPlace, request: IsolationRequest) -> None:
+        self.spec, self.place, self.request = spec, place, request
+        self.sweep: SweepPlan = make_plan(spec)
+        self.folder: StudyFolder = place.records
+        self.objective: Objective = objective_of(spec)
+        self.workload: Workload = matched_workload(make_workload(spec), spec.objective_concurrency)
+        self._ends: IsolationEnds | None = None
+
+    @property
+    def can_launch(self) -> bool:
+        """False for a study of a server that somebody else started: verdicts then rest on what is measured."""
+        return self.spec.engine.kind == "sglang"
+
+    @property
+    def probe_key(self) -> str:
+        """A probe holds for the same prompts only."""
+        return self.workload.prompt_set_hash
+
+    def plan(self, *, probe: bool | None = None) -> IsolationPlan:
+        """What is to be done, as the records stand. InputError when there is nothing to compare."""
+        records = self.folder.records()
+        if self._ends is None:
+            # chosen once: the corners that are run must not choose another reference
+            ranking = rank(records, self.objective, rows_of=lru_cache(maxsize=32)(self.folder.rows))
+            request = self.request
+            self._ends = choose_ends(self.sweep, ranking, records, suspect=request.suspect, reference=request.reference)
+        ends = self._ends
+        wanted = [plan_probe(ends.suspect, self.sweep.context)] if self._wants_probe(probe) else []
+        kept = {plan: [kept_probe(self.folder, c, self.probe_key) for c in plan.configs] for plan in wanted}
+        return IsolationPlan(
+            ends=ends,
+            corners=plan_corners(ends, records, self.folder.rows, self.sweep.context, self.workload),
+            probes=tuple(plan for plan, feeds in kept.items() if None in feeds),
+            feeds=tuple(feed for feeds in kept.values() if None not in feeds for feed in feeds if feed is not None),
+        )
+
+    def run(self, plan: IsolationPlan, pool: Pool, observer: Observer, stop: StopRequest) -> IsolationPlan | None:
+        """Run what is missing in an open pool; None when told to stop. What was measured stays."""
+        reason = run_corner_trials(
+            trials_to_run(plan.corners),
+            study=self.spec.study,
+            store=self.folder,
+            pool=pool,
+            workload=self.workload,
+            objective=self.objective,
+            retries=self.spec.budget.retries,
+            observer=observer,
+            stop=stop,
+        )
+        if reason == "interrupted":
+            return None
+        feeds = run_probes(plan.probes, pool=pool, workload=self.workload, target=self.sweep.context.target, stop=stop)
+        if stop.requested:
+            return None
+        for feed in feeds:
+            save_probe(self.folder, feed, self.probe_key)
+        measured = self.plan(probe=False)
+        return IsolationPlan(ends=measured.ends, corners=measured.corners, probes=(), feeds=(*plan.feeds, *feeds))
+
+    def conclude(self, plan: IsolationPlan) -> Isolation:
+        """Verdicts from what is measured, kept in the study's folder, where `report` finds them."""
+        workload_id, concurrency = self.workload.workload_id, self.workload.concurrency[0]
+        records = self.folder.records()
+        corners = {item.corner: item.measured for item in plan.corners}
+        rows = baseline_rows(records, tp_size=plan.ends.suspect.tp_size, workload_id=workload_id)
+        if self.request.offline:
+            rows.append(offline_row(self.request.offline))
+        isolation = conclude(
+            IsolationCase(
+                study=self.spec.study,
+                target=self.sweep.context.target,
+                suspect=plan.ends.suspect,
+                reference=plan.ends.reference,
+                chosen=plan.ends.chosen,
+                chosen_as=plan.ends.chosen_as,
+                corners=corners,
+                feeds=plan.feeds,
+                trained=trained_on(self.request.trained_on, records, workload_id),
+                margin=self.request.margin,
+                noise=repeat_noise(corners.values(), workload_id=workload_id, concurrency=concurrency),
+                more_rows=tuple(rows),
+            )
+        )
+        content = json.dumps(isolation_json(isolation), indent=1, ensure_ascii=False, allow_nan=False)
+        self.folder.write_file(self.folder.path / ISOLATION_FILE, content + "\n")
+        return isolation
+
+    def _wants_probe(self, probe: bool | None) -> bool:
+        return self.can_launch and (self.request.probe if probe is None else probe)
+
+
+def isolate_study(isolation: StudyIsolation, observer: Observer) -> Isolation | None:
+    """Run an isolation under the study's lock, with groups of its own where servers are needed.
+
+    None when a signal said stop: what was measured is kept, and the next call goes on there. InputError and
+    EnvironmentProblem as for a sweep.
+    """
+    with hold_folder(isolation.folder.lock_path):
+        isolation.folder.open_for_write()
+        plan = isolation.plan()
+        if plan.needs_servers and isolation.can_launch:
+            with session(isolation, plan.servers) as (pool, stop):
+                observers = [*tracking_observers(isolation.spec, isolation.place, isolation.folder), observer]
+                done = isolation.run(plan, pool, Observers(observers), stop)
+            if done is None:
+                return None
+            plan = done
+        return isolation.conclude(plan)
+
+
+@contextlib.contextmanager
+def session(isolation: StudyIsolation, servers: Sequence[EngineConfig]) -> Iterator[tuple[Pool, StopRequest]]:
+    """Groups for these servers and the request to stop; both end with the context."""
+    spec = isolation.spec
+    find_engine(spec.engine.python or sys.executable, "cpu" if spec.engine.device == "cpu" else "cuda")
+    with (
+        open_groups(spec, isolation.sweep.context, isolation.place, servers) as pool,
+        stop_signals() as stop,
+        stopping(pool, stop),
+    ):
+        yield pool, stop
+
+
+def isolate_after_sweep(
+    spec: SweepSpec, place: StudyPlace, pool: Pool, observer: Observer, stop: StopRequest, *, may_launch: bool
+) -> None:
+    """The isolation with which a sweep ends: most corners are measured by then. In the sweep's own groups and lock.
+
+    When the budget forbids launches the verdicts rest on what is there. A study without two ends to compare has none.
+    """
+    try:
+        isolation = StudyIsolation(spec, place, IsolationRequest())
+        plan = isolation.plan(probe=may_launch)
+    except InputError as problem:
+        logger.info("no verdicts: %s", problem)
+        return
+    done = isolation.run(plan, pool, observer, stop) if may_launch and plan.needs_servers else plan
+    if done is not None:
+        isolation.conclude(done)

@@ -1,0 +1,157 @@
+"""The two ends of an isolation: the suspect and the reference, chosen from what the user says and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import yaml
+from pydantic import ValidationError
+
+from results.corners import PARALLEL_FLAGS
+from results.probed_feed import TrainedOn
+from results.ranking import RankedSetting, Ranking
+from results.records import TrialRecord
+from search_spaces.config import EngineConfig, Setting, Taps, layout_label
+from search_spaces.errors import InputError
+from search_spaces.layouts import parse_layout_label
+from search_spaces.rulings import Illegal, RuleContext
+from search_spaces.sglang_rules import resolve_setting
+from sweeps.planning import SweepPlan
+from sweeps.spec_problems import explain
+from sweeps.spec_schema import SettingSpec
+from sweeps.spec_yaml import show_path
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsolationEnds:
+    """What is compared with what. `reference` is `chosen`, at tp 1 where both ends share a larger TP size: only beside
+    a server that splits nothing does a fault of parallelism show that both ends have."""
+
+    suspect: EngineConfig
+    reference: EngineConfig
+    chosen: EngineConfig
+    chosen_as: str
+
+
+def choose_ends(
+    plan: SweepPlan,
+    ranking: Ranking,
+    records: Sequence[TrialRecord],
+    *,
+    suspect: str | None = None,
+    reference: str | None = None,
+) -> IsolationEnds:
+    """The suspect is the given one, the spec's, or the draft as shipped; the reference is the given one, the study's
+    choice, or, where the suspect accepts more than that, the setting that accepts most.
+
+    `suspect` and `reference` are a trial's id or a setting in YAML. InputError when one is neither, cannot run, or when
+    nothing was measured that could be a reference.
+    """
+    bad = _suspect(plan, ranking, records, suspect)
+    if reference is not None:
+        good, how = _parse(reference, "--reference", records, plan.context), "given"
+    else:
+        good, how = _reference(ranking, bad)
+    return IsolationEnds(
+        suspect=bad, reference=_beside_parallelism(bad, good, plan.context), chosen=good, chosen_as=how
+    )
+
+
+def setting_of_config(config: EngineConfig) -> Setting:
+    """The setting that asks for exactly this server."""
+    if config.triple is None or config.layout is None:
+        raise InputError("isolate: a server without speculation has no layout and no triple to compare")
+    return Setting(
+        layout=layout_label(config.layout),
+        num_steps=config.triple.num_steps,
+        eagle_topk=config.triple.eagle_topk,
+        num_draft_tokens=config.triple.num_draft_tokens,
+        tp_size=config.tp_size,
+        flags=config.flags,
+    )
+
+
+def trained_on(text: str | None, records: Sequence[TrialRecord], workload_id: str) -> TrainedOn | None:
+    """The taps the draft was trained on: as given, else the layout with the highest accept length of at least two."""
+    if text is not None:
+        taps = parse_layout_label(text)
+        if isinstance(taps, str):
+            raise InputError(f"--trained-on: {text!r} is not a list of taps such as 0,3,7")
+        return TrainedOn(taps=taps, source="given")
+    best: dict[Taps, float] = {}
+    for record in records:
+        layout = record.effective.layout
+        for cell in record.cells:
+            if layout is not None and cell.accept_length is not None and cell.workload_id == workload_id:
+                best[layout] = max(best.get(layout, 0.0), cell.accept_length.value)
+    if len(best) < 2:
+        return None
+    return TrainedOn(taps=max(best, key=lambda layout: best[layout]), source="inferred")
+
+
+def _suspect(plan: SweepPlan, ranking: Ranking, records: Sequence[TrialRecord], text: str | None) -> EngineConfig:
+    if text is not None:
+        return _parse(text, "--suspect", records, plan.context)
+    if plan.suspect is not None:
+        return plan.suspect.effective
+    row = ranking.suspect()
+    if row is None:
+        raise InputError("isolate: the spec has no `suspect` and no trial ran the draft as shipped; give --suspect")
+    return row.setting.effective
+
+
+def _reference(ranking: Ranking, suspect: EngineConfig) -> tuple[EngineConfig, str]:
+    choice = ranking.choice
+    if choice is None:
+        raise InputError("isolate: no setting could be ranked, so there is no reference; give --reference")
+    own = next((row for row in ranking.settings if row.setting.effective == suspect), None)
+    best = max(ranking.settings, key=_length)
+    if own is not None and _length(choice) < _length(own) < _length(best):
+        return best.setting.effective, "the setting that accepts most: the study's choice accepts less than the suspect"
+    return choice.setting.effective, "the study's choice"
+
+
+def _length(row: RankedSetting) -> float:
+    return 0.0 if row.accept_length is None or row.status != "ranked" else row.accept_length.value
+
+
+def _parse(text: str, option: str, records: Sequence[TrialRecord], context: RuleContext) -> EngineConfig:
+    for record in records:
+        if text in (record.trial_id, record.trial_id.rpartition("-a")[0]):
+            return _speculative(record.effective, option)
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError:
+        content = None
+    if not isinstance(content, dict):
+        example = "{layout: [0, 3, 7], num_steps: 3, eagle_topk: 1, num_draft_tokens: 4, tp_size: 2}"
+        raise InputError(f"{option}: {text!r} is neither a trial of this study nor a setting such as {example}")
+    try:
+        setting = SettingSpec.model_validate(content).to_setting()
+    except ValidationError as error:
+        path, message = explain(error.errors()[0], SettingSpec)
+        raise InputError(f"{option}: {show_path(path)}: {message}") from None
+    ruling = resolve_setting(setting, context)
+    if isinstance(ruling, Illegal):
+        raise InputError(f"{option}: cannot run: {ruling.message} ({ruling.rule})")
+    return ruling.effective
+
+
+def _speculative(config: EngineConfig, option: str) -> EngineConfig:
+    if config.is_baseline:
+        raise InputError(f"{option}: a baseline has no layout and no triple to compare")
+    return config
+
+
+def _beside_parallelism(suspect: EngineConfig, chosen: EngineConfig, context: RuleContext) -> EngineConfig:
+    """`chosen` at tp 1 where that is legal and both ends share a larger TP size."""
+
+    def parallel(config: EngineConfig) -> tuple[object, ...]:
+        return (config.tp_size, *(flag for flag in config.flags if flag[0] in PARALLEL_FLAGS))
+
+    if suspect.tp_size == 1 or parallel(suspect) != parallel(chosen):
+        return chosen
+    plain = tuple(flag for flag in chosen.flags if flag[0] not in PARALLEL_FLAGS)
+    alone = replace(chosen, tp_size=1, flags=plain)
+    return chosen if isinstance(resolve_setting(setting_of_config(alone), context), Illegal) else alone
