@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from doubles.tp_fault import fault_environment
+from doubles.tp_fault import fault_environment, plant
 from server_specs import real_spec, speculative
 from tiny_models import TinyPair
 
@@ -34,55 +34,42 @@ WORKLOAD = Workload(
 )
 
 
-def probe_all(
-    pair: TinyPair, folder: Path, tp_size: int, layouts: tuple[Taps, ...], environment: dict[str, str] | None = None
-) -> list[tuple[FeedCapture, ...]]:
-    """One server, switched from layout to layout, probed in each."""
+def probe(engine: SwitchingServer, layout: Taps, tp_size: int) -> tuple[FeedCapture, ...]:
+    config = speculative(2, 1, 3, layout=layout, tp_size=tp_size)
+    job = TrialJob(trial_id="probe", config=config, workload=WORKLOAD, probe_tokens=24)
+    outcome = run_probe(engine, job, 24)
+    assert outcome.failure is None, outcome.failure.log_tail
+    assert [feed.rank for feed in outcome.feeds] == list(range(tp_size))
+    return outcome.feeds
+
+
+def test_every_slot_and_every_planted_fault_is_named_at_tp_1_and_2(tiny_pair: TinyPair, tmp_path: Path) -> None:
+    """One server a TP size, switched from layout to layout; faults are planted into the running one."""
+    fault = tmp_path / "fault"
     args = {"context_length": 512, "max_total_tokens": 4096}
-    spec = real_spec(pair, folder, args=args, environment=environment or {})
+    spec = real_spec(tiny_pair, tmp_path / "work", args=args, environment=fault_environment(fault))
     engine = SwitchingServer(spec, pools=POOLS)
     try:
-        feeds = []
-        for layout in layouts:
-            config = speculative(2, 1, 3, layout=layout, tp_size=tp_size)
-            job = TrialJob(trial_id="probe", config=config, workload=WORKLOAD, probe_tokens=24)
-            outcome = run_probe(engine, job, 24)
-            assert outcome.failure is None, outcome.failure.log_tail
-            assert [feed.rank for feed in outcome.feeds] == list(range(tp_size))
-            feeds.append(outcome.feeds)
+        alone = {layout: probe(engine, layout, 1) for layout in LAYOUTS}
+        split = {layout: probe(engine, layout, 2) for layout in LAYOUTS}
+        broken = {}
+        for kind in ("partial", "sliced"):
+            plant(fault, kind)
+            broken[kind] = probe(engine, LAYOUTS[0], 2)
     finally:
         engine.close()
     assert find_leftovers(spec.owner) == []
-    return feeds
-
-
-@pytest.fixture(scope="module")
-def at_tp1(tiny_pair: TinyPair, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[FeedCapture, ...]]:
-    return probe_all(tiny_pair, tmp_path_factory.mktemp("tp1"), 1, LAYOUTS)
-
-
-def test_every_slot_is_named_for_every_layout_at_tp_1_and_2(
-    tiny_pair: TinyPair, tmp_path: Path, at_tp1: list[tuple[FeedCapture, ...]]
-) -> None:
-    at_tp2 = probe_all(tiny_pair, tmp_path, 2, LAYOUTS)
-    for layout, alone, split in zip(LAYOUTS, at_tp1, at_tp2, strict=True):
-        for feeds in (alone, split):
-            report = match_feed(feeds, alone[0], slots=3)
+    for layout in LAYOUTS:
+        for feeds in (alone[layout], split[layout]):
+            report = match_feed(feeds, alone[layout][0], slots=3)
             assert report.layout == layout
             assert report.fault is None
             assert report.tokens > 8
             assert max(match.error for match in report.matches) < 1e-4
             assert min(match.next_error for match in report.matches) > 0.01
             assert f"taps {list(layout)} on" in describe_feed(report)
-
-
-@pytest.mark.parametrize("kind", ["partial", "sliced"])
-def test_a_planted_fault_is_named_by_its_kind(
-    tiny_pair: TinyPair, tmp_path: Path, at_tp1: list[tuple[FeedCapture, ...]], kind: str
-) -> None:
-    environment = fault_environment(kind, tmp_path / "fault")  # type: ignore[arg-type]
-    ((feeds,)) = probe_all(tiny_pair, tmp_path / "work", 2, LAYOUTS[:1], environment)
-    report = match_feed(feeds, at_tp1[0][0], slots=3)
-    assert report.fault == kind
-    assert [match.tap for match in report.matches if match.rank == 1] == list(LAYOUTS[0])
-    assert report.layout is None
+    for kind, feeds in broken.items():
+        report = match_feed(feeds, alone[LAYOUTS[0]][0], slots=3)
+        assert report.fault == kind
+        assert [match.tap for match in report.matches if match.rank == 1] == list(LAYOUTS[0])
+        assert report.layout is None

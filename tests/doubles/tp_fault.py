@@ -1,8 +1,8 @@
 """Planted faults of tensor parallelism: an SGLang plugin under which ranks hand the draft parts of the target's states.
 
-`fault_environment(kind, folder)` gives the variables of a server in which, at tp above 1, every captured hidden state
-is on rank r only a part that sums to it over the ranks (`partial`) or only the rank's slice, zero elsewhere (`sliced`).
-The target itself is untouched, so its text stays right.
+`fault_environment(folder)` gives the variables of a server that obeys `plant`: at tp above 1 every captured hidden
+state is then on rank r only a part that sums to it over the ranks (`partial`) or only the rank's slice, zero elsewhere
+(`sliced`). The target itself is untouched, so its text stays right.
 """
 
 from __future__ import annotations
@@ -12,18 +12,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-VARIABLE = "TEST_TP_FAULT"
+VARIABLE = "TEST_TP_FAULT_FILE"
 MODULE = "specsweep_test_tp_fault"
 
 
-def fault_environment(kind: Literal["partial", "sliced"], folder: Path) -> dict[str, str]:
-    """Write the plugin into `folder` and name it and the kind of fault; for a server's `environment`."""
+Kind = Literal["none", "partial", "sliced"]
+
+
+def fault_environment(folder: Path, kind: Kind = "none") -> dict[str, str]:
+    """Write the plugin into `folder` and name it; for a server's `environment`."""
     info = folder / f"{MODULE}-1.dist-info"
     info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {MODULE}\nVersion: 1\n")
     (info / "entry_points.txt").write_text(f"[sglang.srt.plugins]\n{MODULE} = {MODULE}:register\n")
     (folder / f"{MODULE}.py").write_text(Path(__file__).read_text())
-    return {"PYTHONPATH": str(folder), VARIABLE: kind}
+    plant(folder, kind)
+    return {"PYTHONPATH": str(folder), VARIABLE: str(folder / "kind")}
+
+
+def plant(folder: Path, kind: Kind) -> None:
+    """Change the fault of servers that run with the folder's environment, from their next forward on."""
+    (folder / "kind").write_text(kind)
 
 
 def register() -> None:
@@ -41,19 +50,26 @@ def break_capture(original: Callable[..., Any], model: Any, *args: Any, **kwargs
     )
 
     result = original(model, *args, **kwargs)
+    kind = Path(os.environ[VARIABLE]).read_text()
     ranks = get_tensor_model_parallel_world_size()
-    if ranks == 1 or not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], list | tuple):
+    if (
+        kind == "none"
+        or ranks == 1
+        or not isinstance(result, tuple)
+        or len(result) != 2
+        or not isinstance(result[1], list | tuple)
+    ):
         return result
     hidden, captured = result
     rank = get_tensor_model_parallel_rank()
-    return hidden, type(captured)(part_of(state, rank, ranks) for state in captured)
+    return hidden, type(captured)(part_of(state, rank, ranks, kind) for state in captured)
 
 
-def part_of(state: Any, rank: int, ranks: int) -> Any:
+def part_of(state: Any, rank: int, ranks: int, kind: str) -> Any:
     import torch
 
     width = state.shape[-1]
-    if os.environ[VARIABLE] == "sliced":
+    if kind == "sliced":
         own = torch.zeros_like(state)
         piece = slice(rank * width // ranks, (rank + 1) * width // ranks)
         own[..., piece] = state[..., piece]

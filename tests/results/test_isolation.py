@@ -1,0 +1,150 @@
+"""Verdicts of isolations with planted causes, alone and together; what is missing or illegal is said, not guessed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from planted_corners import OTHER, TRAINED, case, probed, server
+
+from results.corners import corner_configs, differing_groups
+from results.isolation import conclude
+from results.isolation_report import isolation_json, sentences
+from results.probed_feed import TrainedOn
+from search_spaces.config import EngineConfig
+
+SHORT = (1, 1, 2)
+
+
+def verdicts(suspect: EngineConfig, reference: EngineConfig, **options: object) -> dict[str, str]:
+    explanation = conclude(case(suspect, reference, **options)).explanation  # type: ignore[arg-type]
+    return {verdict.cause: verdict.verdict for verdict in explanation.verdicts}
+
+
+@pytest.mark.parametrize(
+    ("suspect", "fault", "causes"),
+    [
+        (server(TRAINED, SHORT, tp=2), 1.0, {"config"}),
+        (server(OTHER, tp=2), 1.0, {"layout"}),
+        (server(TRAINED, tp=2), 0.4, {"parallelism"}),
+        (server(OTHER, SHORT, tp=2), 1.0, {"config", "layout"}),
+        (server(OTHER, tp=2), 0.4, {"layout", "parallelism"}),
+        (server(TRAINED, tp=2), 1.0, set()),
+    ],
+)
+def test_planted_causes_are_named_and_nothing_else(suspect: EngineConfig, fault: float, causes: set[str]) -> None:
+    found = conclude(case(suspect, server(), fault=fault))
+    explanation, attribution = found.explanation, found.attribution
+    assert attribution is not None
+    for verdict in explanation.verdicts:
+        assert verdict.verdict == ("yes" if verdict.cause in causes else "no"), verdict
+        assert (verdict.next != "") == (verdict.cause in causes)
+    shares = [verdict.share or 0.0 for verdict in explanation.verdicts]
+    assert sum(shares) == pytest.approx(attribution.gap.value, abs=1e-5)
+    assert explanation.gap is not None
+    # the same prompts at tp 1 and 2: equivalence is shown by pairs, and only a fault breaks it
+    assert {pair["changes"] for pair in explanation.gap["parallelism"]} == ({"no"} if fault == 1.0 else {"yes"})
+    told = " ".join(sentences(found))
+    assert ("Cause:" in told) == bool(causes)
+    assert ("equivalent within 2%" in told) == (fault == 1.0)
+
+
+def test_only_groups_that_differ_make_corners() -> None:
+    suspect, reference = server(OTHER, SHORT), server()
+    assert differing_groups(suspect, reference) == ("config", "layout")
+    configs = corner_configs(suspect, reference)
+    assert len(configs) == 4
+    assert configs[frozenset({"layout"})] == server(TRAINED, SHORT)
+    assert configs[frozenset({"config"})] == server(OTHER)
+
+
+def test_flags_of_parallelism_are_parallelism_and_other_flags_config() -> None:
+    suspect = EngineConfig(
+        layout=OTHER,
+        triple=server().triple,
+        tp_size=8,
+        flags=(("attention_backend", "fa3"), ("dp_size", 4), ("enable_dp_attention", True)),
+    )
+    configs = corner_configs(suspect, server())
+    assert len(configs) == 8
+    assert configs[frozenset({"parallelism"})].flags == (("attention_backend", "fa3"),)
+    assert configs[frozenset({"config"})].flags == (("dp_size", 4), ("enable_dp_attention", True))
+
+
+def test_a_corner_that_cannot_run_leaves_only_verdicts_that_hold_whatever_it_would_give() -> None:
+    suspect = server(OTHER, SHORT)
+    # with config from the reference unmeasured, its accept length may be anything between 1 and 6
+    found = conclude(case(suspect, server(), without=[frozenset({"config"})]))
+    assert found.attribution is not None
+    layout, config = found.attribution.shares["layout"], found.attribution.shares["config"]
+    assert layout.high - layout.low > 2
+    assert layout.value + config.value == pytest.approx(found.attribution.gap.value)
+    by_cause = {verdict.cause: verdict for verdict in found.explanation.verdicts}
+    # the ceiling costs about 2.3 beside the right layout: too much for any value of that corner to make up for
+    assert by_cause["config"].verdict == "yes"
+    assert by_cause["layout"].verdict == "undecided"
+    assert "illegal: a rule says so" in by_cause["layout"].next
+    true = conclude(case(suspect, server()))
+    assert true.attribution is not None
+    for group in ("config", "layout"):
+        share = found.attribution.shares[group]  # type: ignore[index]
+        assert share.low <= true.attribution.shares[group].value <= share.high  # type: ignore[index]
+
+
+def test_where_tp_1_cannot_be_had_the_rest_is_still_split() -> None:
+    suspect, chosen = server(OTHER, SHORT, tp=2), server(tp=2)
+    alone = [c for c in corner_configs(suspect, server()) if "parallelism" in c]
+    found = conclude(case(suspect, server(), chosen=chosen, without=alone))
+    by_cause = {verdict.cause: verdict.verdict for verdict in found.explanation.verdicts}
+    assert by_cause == {"config": "yes", "layout": "yes", "parallelism": "undecided"}
+    assert found.explanation.gap is not None
+    assert found.explanation.gap["reference"]["label"] == "layout 0,3,7 at (5,1,6), tp 2"
+
+
+def test_without_an_end_nothing_is_claimed() -> None:
+    found = conclude(case(server(OTHER), server(), without=[frozenset({"layout"})]))
+    assert found.attribution is None
+    layout = found.explanation.cause("layout")
+    assert (layout.verdict, layout.share) == ("undecided", None)
+    assert "not measured: layout 0,3,7 at (5,1,6), tp 1" in layout.evidence
+    assert "could not be split" in sentences(found)[0]
+
+
+def test_a_better_suspect_is_not_accused() -> None:
+    assert verdicts(server(), server(OTHER)) == {"config": "no", "layout": "no", "parallelism": "no"}
+    found = conclude(case(server(), server(OTHER)))
+    assert "the suspect's is the better one" in found.explanation.cause("layout").evidence
+
+
+def test_a_fault_that_the_probe_saw_is_a_cause_whatever_the_shares_say() -> None:
+    suspect = server(TRAINED, tp=2)
+    feeds = (probed(server()), probed(suspect, "partial", equal=False))
+    found = conclude(case(suspect, server(), feeds=feeds))
+    verdict = found.explanation.cause("parallelism")
+    assert verdict.verdict == "yes"
+    assert "captured before the all-reduce" in verdict.evidence
+    assert verdict.next.startswith("serve at tp 1")
+
+
+@pytest.mark.parametrize(("source", "word"), [("given", "the draft was trained"), ("inferred", "presumably trained")])
+def test_the_probe_names_the_wrong_slot_and_says_how_the_training_is_known(source: str, word: str) -> None:
+    from dataclasses import replace
+
+    made = case(server(OTHER), server(), feeds=(probed(server(OTHER)),))
+    found = conclude(replace(made, trained=TrainedOn(taps=TRAINED, source=source)))  # type: ignore[arg-type]
+    evidence = found.explanation.cause("layout").evidence
+    assert "slot 1 holds tap 2" in evidence
+    assert word in evidence
+    assert any("slot 3 holds tap 5" in sentence for sentence in sentences(found))
+
+
+def test_json_is_the_documented_object() -> None:
+    found = conclude(case(server(OTHER, tp=2), server(), feeds=(probed(server(OTHER, tp=2)),)))
+    content = json.loads(json.dumps(isolation_json(found), allow_nan=False))
+    assert content["schema"] == 1
+    assert [row["cause"] for row in content["verdicts"]] == ["config", "layout", "parallelism"]
+    assert set(content["verdicts"][0]) == {"cause", "verdict", "share", "interval", "evidence", "next"}
+    assert [len(row["from_reference"]) for row in content["corners"]] == [0, 1, 1, 2]
+    assert content["gap"]["missing_corners"] == []
+    assert {"value", "interval", "margin", "interactions", "parallelism"} <= set(content["gap"])
+    assert len(content["probes"][0]["slots"]) == 6

@@ -1,0 +1,211 @@
+"""An isolation in a study's folder: ends chosen, corners run once and resumed, probes kept, verdicts reported."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from search_doubles import Events, InstantPool, fail, succeed
+from spec_files import write_spec
+from trial_builders import WORKLOAD
+
+from actors.job import TrialJob, TrialOutcome
+from results.failures import Failure
+from results.feed import FeedCapture
+from results.isolation_report import kept_sentences
+from search_spaces.config import EngineConfig, Setting, Triple
+from search_spaces.errors import InputError
+from sweeps import isolating
+from sweeps.home import StudyPlace, save_spec
+from sweeps.interrupts import StopRequest
+from sweeps.isolating import IsolationRequest, StudyIsolation
+from sweeps.isolation_ends import setting_of_config
+from sweeps.recording import record_of, write_record
+from sweeps.spec import load_spec
+from sweeps.study_status import report_of
+from sweeps.tasks import Task
+
+SPEC = """\
+target: models/target
+draft: models/draft
+engine: {device: cpu}
+tracking: {enabled: false}
+workload: {concurrency: [1]}
+space:
+  layout: [[0, 3, 7], default]
+  num_steps: [1, 3]
+  eagle_topk: [1]
+  num_draft_tokens: [4]
+  tp_size: [1, 2]
+suspect: {layout: default, num_steps: 1, eagle_topk: 1, num_draft_tokens: 8, tp_size: 2}
+"""
+
+
+def server(layout: tuple[int, ...] = (0, 3, 7), steps: int = 3, tp: int = 2) -> EngineConfig:
+    triple = Triple(num_steps=steps, eagle_topk=1, num_draft_tokens=steps + 1)
+    return EngineConfig(layout=layout, triple=triple, tp_size=tp)
+
+
+SUSPECT = server((2, 16, 29), 1)
+
+
+@dataclass
+class ProbingPool(InstantPool):
+    """Also answers probes: every rank is fed the server's layout, from taps that differ."""
+
+    probed: list[EngineConfig] = field(default_factory=list)
+
+    def wait(self, timeout_s: float) -> list[TrialOutcome]:
+        job = self.running[-1] if self.running else None
+        if job is None or job.probe_tokens is None:
+            return list(super().wait(timeout_s))
+        self.running.pop()
+        self.probed.append(job.config)
+        taps = np.random.default_rng(0).normal(size=(32, 8, 4)).astype(np.float32)
+        fed = np.concatenate([taps[tap] for tap in job.config.layout or ()], axis=1)
+        feeds = tuple(
+            FeedCapture(rank=rank, fed=fed, taps=taps if rank == 0 else taps[:, :0], input_ids=np.arange(8))
+            for rank in range(job.config.tp_size)
+        )
+        return [replace(succeed(job), cells=(), feeds=feeds)]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPlace:
+    monkeypatch.setattr(isolating, "make_workload", lambda spec: replace(WORKLOAD, temperature=0.7, concurrency=(1, 4)))
+    spec = load_spec(write_spec(tmp_path, SPEC))
+    made = StudyPlace(home=tmp_path / "home", folder=tmp_path / "home" / "case")
+    save_spec(made, spec)
+    made.records.open_for_write()
+    return made
+
+
+def measure(place: StudyPlace, config: EngineConfig, name: str, setting: Setting | None = None) -> None:
+    job = TrialJob(trial_id=f"{name}-a1", config=config, workload=WORKLOAD)
+    task = Task(
+        base=name,
+        role="search",
+        setting=setting or setting_of_config(config),
+        config=config,
+        trial=None,
+        attempt=1,
+        first_attempt=1,
+        retry_of=None,
+    )
+    outcome = succeed(job)
+    write_record(place.records, record_of("case", task, outcome), outcome)
+
+
+def isolation(place: StudyPlace, **options: object) -> StudyIsolation:
+    return StudyIsolation(place.read_spec(), place, IsolationRequest(**options))  # type: ignore[arg-type]
+
+
+def run(found: StudyIsolation, pool: InstantPool, stop: StopRequest | None = None) -> isolating.IsolationPlan | None:
+    return found.run(found.plan(), pool, Events(), stop or StopRequest())
+
+
+def test_only_what_is_missing_is_run_once_and_the_verdicts_are_kept(place: StudyPlace) -> None:
+    measure(place, server(), "t0000")
+    measure(place, SUSPECT, "t0001")
+    found = isolation(place)
+    plan = found.plan()
+    # both ends are at tp 2, so the reference is held at tp 1, where nothing is split
+    assert (plan.ends.suspect, plan.ends.reference, plan.ends.chosen) == (SUSPECT, server(tp=1), server())
+    assert [item.state for item in plan.corners].count("measured") == 2
+    assert len(plan.corners) == 8
+    pool = ProbingPool()
+    done = run(found, pool)
+    assert done is not None
+    launched = [job.config for job in pool.launched if job.probe_tokens is None]
+    assert len(launched) == len(set(launched)) == 6
+    assert [config.tp_size for config in launched] == [1, 1, 1, 1, 2, 2]
+    job = pool.launched[0]
+    assert (job.workload.temperature, job.workload.concurrency) == (0.0, (1,))
+    assert pool.probed == [replace(SUSPECT, tp_size=1), SUSPECT]
+    isolated = found.conclude(done)
+    assert {r.role for r in place.records.records()} == {"search", "corner"}
+    assert all(corner.pairs for corner in isolated.case.corners.values())
+    assert [feed.report is not None and feed.report.layout for feed in isolated.case.feeds] == [(2, 16, 29)] * 2
+    kept = json.loads((place.folder / "isolate.json").read_text())
+    assert [row["verdict"] for row in kept["verdicts"]] == ["no", "no", "no"]
+    # a second look needs no server: corners and probes are kept
+    again = isolation(place).plan()
+    assert not again.needs_servers
+    assert [feed.sentence() for feed in again.feeds] == [feed.sentence() for feed in isolated.case.feeds]
+    report = report_of(place)
+    assert report.verdicts == kept_sentences(place.records) == tuple(kept["sentences"])
+    assert "specsweep isolate" not in report.next_step
+
+
+def test_stopped_in_the_middle_it_goes_on_with_the_rest(place: StudyPlace) -> None:
+    measure(place, server(), "t0000")
+    measure(place, SUSPECT, "t0001")
+    stop = StopRequest()
+
+    def stopping(job: TrialJob) -> TrialOutcome:
+        if len(pool.launched) == 3:
+            stop.by = "SIGINT"
+        return succeed(job)
+
+    pool = ProbingPool(run=stopping)
+    assert run(isolation(place), pool, stop) is None
+    before = {r.trial_id for r in place.records.records()}
+    assert len(before) == 2 + 3
+    later = ProbingPool()
+    assert run(isolation(place), later) is not None
+    assert len([job for job in later.launched if job.probe_tokens is None]) == 3
+    assert before < {r.trial_id for r in place.records.records()}
+
+
+def test_a_corner_that_dies_of_its_setting_is_not_launched_again(place: StudyPlace) -> None:
+    measure(place, server(), "t0000")
+    measure(place, SUSPECT, "t0001")
+
+    def dying(job: TrialJob) -> TrialOutcome:
+        if job.config.tp_size == 1:
+            return fail(job, Failure(phase="launch", kind="oom", message="CUDA out of memory"))
+        return succeed(job)
+
+    found = isolation(place, probe=False)
+    done = run(found, ProbingPool(run=dying))
+    assert done is not None
+    assert [item.state for item in done.corners].count("failed") == 4
+    explanation = found.conclude(done).explanation
+    parallelism = explanation.cause("parallelism")
+    assert parallelism.verdict == "undecided"
+    assert "CUDA out of memory" in parallelism.evidence
+    # the other two are split at tp 2 all the same
+    assert explanation.cause("layout").share is not None
+    assert not isolation(place, probe=False).plan().needs_servers
+
+
+def test_trials_and_settings_name_the_ends(place: StudyPlace) -> None:
+    measure(place, server(), "t0000")
+    measure(place, server((2, 16, 29), 3, 1), "t0001")
+    ends = isolation(place, suspect="t0001", reference="t0000-a1").plan().ends
+    assert (ends.suspect, ends.reference, ends.chosen_as) == (server((2, 16, 29), 3, 1), server(), "given")
+    text = "{layout: [0, 3, 7], num_steps: 1, eagle_topk: 1, num_draft_tokens: 9}"
+    assert isolation(place, suspect=text).plan().ends.suspect == server(steps=1, tp=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"suspect": "t9"}, "--suspect: 't9' is neither a trial of this study nor a setting"),
+        ({"reference": "{num_steps: 1, eagle_topk: 4, num_draft_tokens: 8}"}, "--reference: cannot run: need n-1=7"),
+        ({"reference": "{num_step: 1}"}, "--reference: num_step: unknown key; did you mean num_steps?"),
+        ({}, "no setting could be ranked"),
+    ],
+)
+def test_ends_that_are_none_are_refused(place: StudyPlace, options: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message.replace("(", r"\(").replace("?", r"\?")):
+        isolation(place, **options).plan()
+
+
+def test_a_report_without_verdicts_stays_as_it_was(place: StudyPlace) -> None:
+    measure(place, server(), "t0000")
+    (place.folder / "isolate.json").write_text("{broken")
+    assert report_of(place).verdicts == ()
