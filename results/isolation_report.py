@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from results.attribution import Group
-from results.isolation import Isolation
-from results.isolation_evidence import layout_evidence, parallel_fault
+from results.isolation import Isolation, IsolationCase
+from results.isolation_evidence import parallel_fault
 from results.isolation_rows import config_words
 from results.store import StudyFolder
 from results.verdicts import CauseVerdict
@@ -21,7 +21,7 @@ _NAMES: dict[Group, str] = {"config": "the config", "layout": "the layout", "par
 def sentences(isolation: Isolation) -> tuple[str, ...]:
     """What the verdicts come to: the gap, the causes with their size and evidence, then what is cleared or open."""
     verdicts = isolation.explanation.verdicts
-    causes = [verdict for verdict in verdicts if verdict.verdict == "yes"]
+    causes = sorted((v for v in verdicts if v.verdict == "yes"), key=lambda verdict: -(verdict.share or 0.0))
     found = [_gap_sentence(isolation)]
     if causes:
         found.append("Cause: " + "; and ".join(_cause(isolation, verdict) for verdict in causes) + ".")
@@ -56,16 +56,28 @@ def _cause(isolation: Isolation, verdict: CauseVerdict) -> str:
         low, high = verdict.interval or (verdict.share, verdict.share)
         text += f", {verdict.share:+.2f} [{low:+.2f}, {high:+.2f}] of the gap"
     if verdict.cause == "layout":
-        return f"{text}: {_lower(layout_evidence(case.suspect, case.reference, case.feeds, case.trained))}"
+        return f"{text}: {_fed(case)}"
     fault = parallel_fault(case.feeds)
     if verdict.cause == "parallelism" and fault is not None:
         return f"{text}: {_lower(fault.sentence()).rstrip('.')}"
     if verdict.cause == "parallelism":
         return f"{text}: accept length depends on it at a fixed layout and config"
-    if case.suspect.triple is not None and case.reference.triple is not None:
-        text += f": {case.suspect.triple} can reach {case.suspect.triple.ceiling}, "
-        text += f"{case.reference.triple} {case.reference.triple.ceiling}"
-    return text
+    ours, theirs = case.suspect.triple, case.reference.triple
+    if ours is None or theirs is None:
+        return text
+    if ours.ceiling < theirs.ceiling:
+        return f"{text}: {ours} cannot reach more than {ours.ceiling}, {theirs} can reach {theirs.ceiling}"
+    return f"{text}: {theirs} accepts more than {ours}" + ("" if ours != theirs else " with the reference's flags")
+
+
+def _fed(case: IsolationCase) -> str:
+    """What the draft is fed against what it was trained on, in one clause."""
+    suspect = list(case.suspect.layout or ())
+    probed = any(feed.config.layout == case.suspect.layout and feed.report is not None for feed in case.feeds)
+    fed = f"the draft is fed taps {suspect}" + (" (probed)" if probed else "")
+    if case.trained is None:
+        return f"{fed}, the reference's {list(case.reference.layout or ())}"
+    return f"{fed} and was {case.trained}"
 
 
 def _cleared(isolation: Isolation, verdict: CauseVerdict) -> str:

@@ -20,8 +20,8 @@ class TrainedOn:
 
     def __str__(self) -> str:
         if self.source == "given":
-            return f"trained on taps {list(self.taps)} (as given)"
-        return f"presumably trained on taps {list(self.taps)} (inferred: the layout that accepts best)"
+            return f"trained on {list(self.taps)} (as given)"
+        return f"presumably trained on {list(self.taps)} (the layout that accepts best)"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import yaml
 from pydantic import ValidationError
 
+from results.attribution import DEFAULT_MARGIN
 from results.corners import PARALLEL_FLAGS
 from results.probed_feed import TrainedOn
 from results.ranking import RankedSetting, Ranking
@@ -21,6 +22,10 @@ from sweeps.planning import SweepPlan
 from sweeps.spec_problems import explain
 from sweeps.spec_schema import SettingSpec
 from sweeps.spec_yaml import show_path
+
+MORE = DEFAULT_MARGIN
+"""A reference explains a gap in accept length only if it accepts more than the suspect, by more than the margin. The
+study's choice may not: it is chosen by the objective, such as throughput."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +48,7 @@ def choose_ends(
     reference: str | None = None,
 ) -> IsolationEnds:
     """The suspect is the given one, the spec's, or the draft as shipped; the reference is the given one, the study's
-    choice, or, where the suspect accepts more than that, the setting that accepts most.
+    choice, or, where that accepts no more than the suspect, the setting that accepts most.
 
     `suspect` and `reference` are a trial's id or a setting in YAML. InputError when one is neither, cannot run, or when
     nothing was measured that could be a reference.
@@ -105,10 +110,19 @@ def _reference(ranking: Ranking, suspect: EngineConfig) -> tuple[EngineConfig, s
     choice = ranking.choice
     if choice is None:
         raise InputError("isolate: no setting could be ranked, so there is no reference; give --reference")
-    own = next((row for row in ranking.settings if row.setting.effective == suspect), None)
-    best = max(ranking.settings, key=_length)
-    if own is not None and _length(choice) < _length(own) < _length(best):
-        return best.setting.effective, "the setting that accepts most: the study's choice accepts less than the suspect"
+    own = next((_length(row) for row in ranking.settings if row.setting.effective == suspect), 0.0)
+    if _length(choice) > own * (1 + MORE):
+        return choice.setting.effective, "the study's choice"
+
+    def at_suspects_size(row: RankedSetting) -> tuple[float, bool]:
+        return round(_length(row), 3), row.setting.effective.tp_size == suspect.tp_size
+
+    best = max(ranking.settings, key=at_suspects_size)
+    if _length(best) > own * (1 + MORE):
+        return (
+            best.setting.effective,
+            "the setting that accepts most; the study's choice accepts no more than the suspect",
+        )
     return choice.setting.effective, "the study's choice"
 
 

@@ -47,7 +47,7 @@ def show_explanation(explanation: Explanation) -> str:
     """The explanation for a terminal. `isolate` prints its verdicts the same way."""
     lines: list[str] = []
     if explanation.gap is not None:
-        lines += [_gap_line(explanation.gap), ""]
+        lines += [*paragraph("", _gap_line(explanation.gap)), ""]
     for verdict in explanation.verdicts:
         share = "" if verdict.share is None else f", share {verdict.share:+.2f}"
         if verdict.interval is not None:

@@ -135,7 +135,9 @@ def test_the_probe_names_the_wrong_slot_and_says_how_the_training_is_known(sourc
     evidence = found.explanation.cause("layout").evidence
     assert "slot 1 holds tap 2" in evidence
     assert word in evidence
-    assert any("slot 3 holds tap 5" in sentence for sentence in sentences(found))
+    told = " ".join(sentences(found))
+    assert "the draft is fed taps [2, 4, 5] (probed)" in told
+    assert ("presumably trained on [0, 3, 7]" in told) == (source == "inferred")
 
 
 def test_json_is_the_documented_object() -> None:

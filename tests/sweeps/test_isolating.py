@@ -10,19 +10,23 @@ import numpy as np
 import pytest
 from search_doubles import Events, InstantPool, fail, succeed
 from spec_files import write_spec
-from trial_builders import WORKLOAD
+from trial_builders import WORKLOAD, cell, row
 
 from actors.job import TrialJob, TrialOutcome
 from results.failures import Failure
 from results.feed import FeedCapture
 from results.isolation_report import kept_sentences
-from search_spaces.config import EngineConfig, Setting, Triple
+from results.objective import Objective
+from results.ranking import rank
+from results.records import TrialRecord
+from search_spaces.config import EngineConfig, Triple
 from search_spaces.errors import InputError
 from sweeps import isolating
 from sweeps.home import StudyPlace, save_spec
 from sweeps.interrupts import StopRequest
 from sweeps.isolating import IsolationRequest, StudyIsolation
-from sweeps.isolation_ends import setting_of_config
+from sweeps.isolation_ends import choose_ends, setting_of_config
+from sweeps.planning import make_plan
 from sweeps.recording import record_of, write_record
 from sweeps.spec import load_spec
 from sweeps.study_status import report_of
@@ -83,20 +87,22 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPlace:
     return made
 
 
-def measure(place: StudyPlace, config: EngineConfig, name: str, setting: Setting | None = None) -> None:
-    job = TrialJob(trial_id=f"{name}-a1", config=config, workload=WORKLOAD)
-    task = Task(
+def measure(place: StudyPlace, config: EngineConfig, name: str) -> None:
+    outcome = succeed(TrialJob(trial_id=f"{name}-a1", config=config, workload=WORKLOAD))
+    write_record(place.records, record_of("case", task_of(config, name), outcome), outcome)
+
+
+def task_of(config: EngineConfig, name: str) -> Task:
+    return Task(
         base=name,
         role="search",
-        setting=setting or setting_of_config(config),
+        setting=setting_of_config(config),
         config=config,
         trial=None,
         attempt=1,
         first_attempt=1,
         retry_of=None,
     )
-    outcome = succeed(job)
-    write_record(place.records, record_of("case", task, outcome), outcome)
 
 
 def isolation(place: StudyPlace, **options: object) -> StudyIsolation:
@@ -209,3 +215,30 @@ def test_a_report_without_verdicts_stays_as_it_was(place: StudyPlace) -> None:
     measure(place, server(), "t0000")
     (place.folder / "isolate.json").write_text("{broken")
     assert report_of(place).verdicts == ()
+
+
+def test_a_choice_that_accepts_no_more_than_the_suspect_explains_nothing(place: StudyPlace) -> None:
+    """The objective may prefer a setting, even the suspect, that accepts little: then the one that accepts most."""
+    suspect, chosen, better = server((2, 16, 29), 3, 1), server((2, 16, 29), 1, 1), server((0, 3, 7), 3, 1)
+
+    def ended(fastest: EngineConfig, steps: dict[EngineConfig, int]) -> tuple[EngineConfig, str]:
+        records = [
+            made(number, config, count, 1.0 if config == fastest else 4.0)
+            for number, (config, count) in enumerate(steps.items())
+        ]
+        ranking = rank(records, Objective(metric="output_throughput", concurrency=1))
+        ends = choose_ends(make_plan(place.read_spec()), ranking, records, suspect="t0000")
+        return ends.chosen, ends.chosen_as
+
+    lengths = {suspect: 30, chosen: 36, better: 22}  # verify steps for the same 41 tokens
+    assert ended(chosen, lengths)[0] == better
+    assert ended(suspect, lengths)[0] == better
+    assert ended(better, lengths) == (better, "the study's choice")
+    assert ended(chosen, {suspect: 22, chosen: 36, better: 22}) == (chosen, "the study's choice")
+
+
+def made(number: int, config: EngineConfig, steps: int, seconds: float) -> TrialRecord:
+    rows = tuple(row(name, tokens=41, finished_s=seconds, steps=steps, triple=config.triple) for name in ("p0", "p1"))
+    seen = replace(cell(seconds=seconds, triple=config.triple), rows=rows)
+    outcome = replace(succeed(TrialJob(trial_id="t", config=config, workload=WORKLOAD)), cells=(seen,))
+    return record_of("case", task_of(config, f"t{number:04d}"), outcome)
