@@ -11,6 +11,7 @@ import typer
 
 from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.commands.check import check
+from sweeps.commands.demo_models import demo_models
 from sweeps.commands.explain import explain
 from sweeps.commands.isolate import isolate
 from sweeps.commands.measure import measure
@@ -52,6 +53,7 @@ app.command()(check)
 app.command()(explain)
 app.command()(measure)
 app.command()(surface)
+app.command()(demo_models)
 app.command()(schema)
 app.command()(version)
 
