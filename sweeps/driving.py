@@ -18,7 +18,7 @@ from sweeps.commands.options import print_json
 from sweeps.compose import SweepResult, run_sweep
 from sweeps.home import StudyPlace, discard_unused, save_spec
 from sweeps.progress import open_progress, show_duration
-from sweeps.report_view import print_report
+from sweeps.report_view import print_report, print_verdicts
 from sweeps.spec_schema import SweepSpec
 from sweeps.study_status import objective_of, report_of
 from sweeps.terminal import TerminalObserver
@@ -115,6 +115,7 @@ def _conclude(result: SweepResult, spec: SweepSpec, place: StudyPlace, *, as_jso
     if spec.tracking.enabled:
         uri = place.tracking_uri(spec)
         typer.echo(f"MLflow: {uri if uri.startswith('http') else f'mlflow ui --backend-store-uri {uri}'}")
+    print_verdicts(report, sys.stdout)
     if result.interrupted:
         typer.echo(f"Stopped; nothing is lost: specsweep resume {place.name}")
 

@@ -30,8 +30,15 @@ def print_report(report: Report, stream: TextIO) -> None:
     console.print(tail, markup=False, soft_wrap=True)
 
 
+def print_verdicts(report: Report, stream: TextIO) -> None:
+    """What makes the suspect slow, if that was analysed: the last thing that is said."""
+    if report.verdicts:
+        lines = [line for sentence in report.verdicts for line in textwrap.wrap(sentence, WRAP_WIDTH)]
+        stream.write("\n" + "\n".join(["Verdict:", *lines]) + "\n")
+
+
 def _head(report: Report) -> Iterator[str]:
-    for sentence in report.summary:
+    for sentence in report.summary[: len(report.summary) - len(report.verdicts)]:
         yield from textwrap.wrap(sentence, WRAP_WIDTH)
     yield ""
 

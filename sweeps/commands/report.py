@@ -29,7 +29,7 @@ def report(
     from results.report import report_json
     from results.report_pages import report_html, report_markdown, write_report
     from sweeps.home import find_study, home_folder
-    from sweeps.report_view import print_report
+    from sweeps.report_view import print_report, print_verdicts
     from sweeps.study_status import report_of
 
     place = find_study(study, home_folder())
@@ -40,5 +40,6 @@ def report(
     elif output_format == "text":
         print_report(found, sys.stdout)
         typer.echo(f"\nReport: {next(path for path in paths if path.suffix == '.md')}")
+        print_verdicts(found, sys.stdout)
     else:
         typer.echo(report_markdown(found) if output_format == "md" else report_html(found), nl=False)

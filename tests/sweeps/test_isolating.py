@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from sweeps.isolating import IsolationRequest, StudyIsolation
 from sweeps.isolation_ends import choose_ends, setting_of_config
 from sweeps.planning import make_plan
 from sweeps.recording import record_of, write_record
+from sweeps.report_view import print_report, print_verdicts
 from sweeps.spec import load_spec
 from sweeps.study_status import report_of
 from sweeps.tasks import Task
@@ -144,6 +146,11 @@ def test_only_what_is_missing_is_run_once_and_the_verdicts_are_kept(place: Study
     report = report_of(place)
     assert report.verdicts == kept_sentences(place.records) == tuple(kept["sentences"])
     assert "specsweep isolate" not in report.next_step
+    shown = io.StringIO()
+    print_report(report, shown)
+    assert "No cause found" not in shown.getvalue()
+    print_verdicts(report, shown)
+    assert shown.getvalue().partition("\nVerdict:\n")[2].replace("\n", " ").strip() == " ".join(kept["sentences"])
 
 
 def test_stopped_in_the_middle_it_goes_on_with_the_rest(place: StudyPlace) -> None:
