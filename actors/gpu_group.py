@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from actors.engines.engine import Engine
 from actors.job import TrialJob, TrialOutcome
 from actors.placement import Device, device_problem
-from actors.probing import ProbingEngine, run_probe
+from actors.probing import ProbingEngine, can_probe, run_probe
 from actors.trial import HttpLoad, failed_outcome, run_trial
 from results.failures import Failure
 
@@ -97,13 +97,12 @@ class GpuGroup:
         if not isinstance(self._factory, ProbingFactory):
             message = "a server that runs already cannot be probed: the plugin must be there when it starts"
             return failed_outcome(job, Failure(phase="launch", kind="bad_config", message=message))
-        if not isinstance(self._engine, ProbingEngine):
+        if not can_probe(self._engine):
             self._drop_engine()
         engine = self._ready_engine(self._factory.prober)
         if isinstance(engine, Failure):
             return failed_outcome(job, engine)
-        assert isinstance(engine, ProbingEngine)
-        outcome = run_probe(engine, job, max_tokens)
+        outcome = run_probe(cast("ProbingEngine", engine), job, max_tokens)
         if outcome.failure is not None:
             self._drop_engine()
         return outcome

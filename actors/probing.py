@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from actors.engines.engine import Engine
 from actors.job import TrialJob, TrialOutcome
@@ -33,13 +33,17 @@ FILE_TIMEOUT_S = 30.0
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-@runtime_checkable
 class ProbingEngine(Engine, Protocol):
     """An engine that can be probed; `SwitchingServer` is one."""
 
     def probe(self, config: EngineConfig, order: ProbeOrder) -> LaunchObservation | Failure:
         """Bring the server into `config`, every rank recording from now to the next order."""
         ...
+
+
+def can_probe(engine: Engine | None) -> bool:
+    """Whether an engine is a `ProbingEngine`. `isinstance` would read `base_url`, which raises while no server runs."""
+    return hasattr(type(engine), "probe")
 
 
 def probe_tokens(num_layers: int, hidden_size: int) -> int:

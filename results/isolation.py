@@ -133,10 +133,7 @@ def _verdict(group: Group, gap: _SplitGap, direct: Explanation) -> CauseVerdict:
     evidence = _evidence(group, case, gap.pairs)
     fault = parallel_fault(case.feeds) if group == "parallelism" else None
     if group not in case.differing:
-        verdict = direct.cause(group)
-        share = None if attribution is None else 0.0
-        text = "; ".join(filter(None, (f"suspect and reference do not differ in {group}", verdict.evidence)))
-        verdict = replace(verdict, share=share, interval=None, evidence=text)
+        verdict = _shared(group, direct.cause(group), split=attribution is not None)
     elif attribution is None or group not in gap.groups:
         verdict = _unmeasured(group, case, evidence)
     else:
@@ -144,6 +141,13 @@ def _verdict(group: Group, gap: _SplitGap, direct: Explanation) -> CauseVerdict:
     if fault is not None:
         verdict = replace(verdict, verdict="yes", next=_mend(group, case))
     return verdict
+
+
+def _shared(group: Group, verdict: CauseVerdict, *, split: bool) -> CauseVerdict:
+    """Both ends have it, so it has no part of the gap. A ceiling that limits both is said, and is no cause of it."""
+    text = "; ".join(filter(None, (f"suspect and reference do not differ in {group}", verdict.evidence)))
+    verdict = replace(verdict, share=0.0 if split else None, interval=None, evidence=text)
+    return replace(verdict, verdict="no") if group == "config" and verdict.verdict == "yes" else verdict
 
 
 def _evidence(group: Group, case: IsolationCase, pairs: Sequence[ParallelPair]) -> str:

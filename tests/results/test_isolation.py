@@ -150,3 +150,11 @@ def test_json_is_the_documented_object() -> None:
     assert content["gap"]["missing_corners"] == []
     assert {"value", "interval", "margin", "interactions", "parallelism"} <= set(content["gap"])
     assert len(content["probes"][0]["slots"]) == 6
+
+
+def test_a_ceiling_that_both_ends_share_is_said_but_is_no_cause_of_their_gap() -> None:
+    found = conclude(case(server(TRAINED, SHORT, tp=2), server(TRAINED, SHORT), fault=0.4))
+    config = found.explanation.cause("config")
+    assert (config.verdict, config.share) == ("no", 0.0)
+    assert "config-limited: ceiling 2" in config.evidence
+    assert found.explanation.cause("parallelism").verdict == "yes"
