@@ -12,7 +12,7 @@ from results.degenerate import TextStatistics, text_statistics
 from results.observations import CellObservation, RequestRow
 from results.stats import Pair, ratio_of_sums
 from results.strata import context_strata, judge_strata
-from results.summary import CellSummary, ContextStratum, Estimate, scaled
+from results.summary import CellSummary, ContextStratum, Estimate
 from results.throughput import (
     mean_in_flight,
     output_throughput,
@@ -20,7 +20,6 @@ from results.throughput import (
     steady_throughput,
     tpot_ms,
     ttft_ms,
-    whole_set_factor,
 )
 from results.trust import (
     Objections,
@@ -153,15 +152,12 @@ def summarise_cell(
     duration_s = observation.duration_s
     rows = [row for row in observation.rows if row.error is None]
     acceptance = summarise_acceptance(rows, triple)
-    throughput = output_throughput(rows, duration_s, open_loop=observation.request_rate is not None)
-    if isinstance(throughput, Estimate) and observation.stopped is not None and observation.prompts is not None:
-        factor = whole_set_factor(
-            observation.rows,
-            concurrency=observation.concurrency,
-            duration_s=duration_s,
-            prompts=observation.prompts,
-        )
-        throughput = scaled(throughput, factor)
+    throughput = output_throughput(
+        rows,
+        duration_s,
+        slots=observation.concurrency if observation.request_rate is None else None,
+        prompts=observation.prompts if observation.stopped is not None else None,
+    )
     steady = steady_throughput(rows, observation.concurrency, duration_s) if rows else "no request succeeded"
     first_token, per_token = ttft_ms(rows), tpot_ms(rows)
     text = text_statistics([row.output_ids for row in rows])

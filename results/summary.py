@@ -57,7 +57,7 @@ class CellSummary:
     looping or repetitive outputs. `mean_in_flight` is the time-averaged number of requests being served. `request_rate`
     (per second) marks an open loop, whose `concurrency` is 0. `counted_accept_length` comes from the server's counters
     over the cell, a cross-check only. `stopped` says why the cell ended before the last of its `prompts`;
-    `output_throughput` is then that of the whole set (`results.throughput.whole_set_factor`).
+    `output_throughput` is then that of the whole set (`results.throughput.output_throughput`).
     """
 
     concurrency: int

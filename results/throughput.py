@@ -1,10 +1,9 @@
 """Output throughput and latencies of a cell, from per-request timestamps.
 
-The unit of a throughput's interval is the prompt. In a closed loop, tokens / duration is the same number as
-mean requests in flight x sum(tokens) / sum(latencies), because sum(latencies) is the time integral of the requests in
-flight (Little's law, exact for a finite window that starts and ends empty). The first factor is set by the load and
-held fixed; the second is a ratio of sums over prompts and is resampled. The interval therefore covers which prompts
-were drawn, not how one launch differs from the next: that is the noise floor's part (`results/noise.py`).
+The unit of a throughput's interval is the prompt. In a closed loop, duration = (busy + idle time of the slots) / slots,
+and busy is the sum of the latencies; prompts are drawn anew and sent through the slots again
+(`results/closed_loop.py`). The interval therefore covers which prompts were drawn and how the cell ended, not how one
+launch differs from the next: that is the noise floor's part (`results/noise.py`).
 In an open loop the load sets the requests per second, so what is resampled is the tokens per request.
 """
 
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from results.closed_loop import closed_loop_throughput
 from results.observations import RequestRow
 from results.stats import ratio_of_sums
 from results.summary import Estimate
@@ -37,38 +37,34 @@ def mean_in_flight(rows: Sequence[RequestRow], duration_s: float) -> float:
     return sum(row.finished_s - row.sent_s for row in rows) / duration_s
 
 
-def output_throughput(rows: Sequence[RequestRow], duration_s: float, *, open_loop: bool = False) -> Estimate | str:
-    """Tokens per second over the whole cell with its interval over prompts, or why there is none."""
+def output_throughput(
+    rows: Sequence[RequestRow], duration_s: float, *, slots: int | None = None, prompts: int | None = None
+) -> Estimate | str:
+    """Tokens per second over the whole cell with its interval over prompts, or why there is none.
+
+    `rows` are the requests that succeeded. `slots` is the concurrency of a closed loop, None for an open one. `prompts`
+    is given when a closed loop stopped early, and is how many it would have sent: the throughput is then the whole
+    set's. Slots run empty one by one at the end of a cell; that is paid once, whatever the number of prompts, so a cell
+    that stopped early would look slower than a whole one.
+    """
     if duration_s <= 0:
         return "the cell has no duration"
     tokens: dict[str, float] = defaultdict(float)
     busy_s: dict[str, float] = defaultdict(float)
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row.sent_s):
         tokens[row.prompt_id] += row.completion_tokens
-        busy_s[row.prompt_id] += duration_s / len(rows) if open_loop else row.finished_s - row.sent_s
+        busy_s[row.prompt_id] += duration_s / len(rows) if slots is None else row.finished_s - row.sent_s
     if sum(tokens.values()) == 0:
         return "no request completed with a token"
     if sum(busy_s.values()) <= 0:
         return "the requests have no duration"
-    rate = ratio_of_sums(list(tokens.values()), list(busy_s.values()))
-    slots = sum(busy_s.values()) / duration_s
-    return Estimate(
-        value=sum(tokens.values()) / duration_s, low=rate.low * slots, high=rate.high * slots, count=rate.count
-    )
-
-
-def whole_set_factor(rows: Sequence[RequestRow], *, concurrency: int, duration_s: float, prompts: int) -> float:
-    """By what a closed-loop cell's throughput is multiplied when it stopped after some of its `prompts`; 1 or more.
-
-    At the end of a cell slots run empty one by one. That idle time is paid once, whatever the number of prompts, so a
-    cell that stopped early would look slower than a whole one. With the busy time S of the slots, their idle time I and
-    f = prompts / those sent, the whole set would have taken (f S + I) / slots for f times the tokens: the factor is
-    f (S + I) / (f S + I).
-    """
-    busy_s = sum(row.finished_s - row.sent_s for row in rows)
-    idle_s = max(0.0, min(concurrency, len(rows)) * duration_s - busy_s)
-    share = max(1.0, prompts / len(rows)) if rows else 1.0
-    return share * (busy_s + idle_s) / (share * busy_s + idle_s) if busy_s > 0 else 1.0
+    taken, busy = list(tokens.values()), list(busy_s.values())
+    if slots is None:
+        rate = ratio_of_sums(taken, busy)
+        return Estimate(value=sum(taken) / duration_s, low=rate.low, high=rate.high, count=rate.count)
+    used = min(slots, len(rows))
+    share = 1.0 if prompts is None else max(1.0, prompts / len(rows))
+    return closed_loop_throughput(taken, busy, slots=used, idle_s=max(0.0, used * duration_s - sum(busy)), share=share)
 
 
 def steady_window(rows: Sequence[RequestRow], concurrency: int, duration_s: float) -> SteadyWindow | str:

@@ -231,9 +231,10 @@ def test_throughput_intervals_cover_the_true_rate() -> None:
     for _ in range(80):
         rows = closed_loop(rng.gamma(16, 1 / 16, 80), 4, tokens=100, chunk_times_s=(), chunk_tokens=())
         duration_s = max(one.finished_s for one in rows)
-        estimate, in_flight = output_throughput(rows, duration_s), mean_in_flight(rows, duration_s)
+        estimate, in_flight = output_throughput(rows, duration_s, slots=4), mean_in_flight(rows, duration_s)
         assert isinstance(estimate, Estimate)
-        # The drain lowers the requests in flight, which is the load's doing: the interval is about the rate per slot.
+        assert estimate.value == pytest.approx(80 * 100 / duration_s)
+        # the drain lowers the requests in flight
         covered += estimate.low <= truth * in_flight / 4 <= estimate.high
         ratios.append(estimate.relative_half_width)
     assert covered >= 0.9 * 80

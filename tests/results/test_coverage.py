@@ -1,0 +1,32 @@
+"""Intervals of simulated cells hold the truth as often as they say and are no wider than needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.coverage import measure_coverage
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "coverage.json"
+
+
+def test_a_few_simulated_cells_hold_the_truth() -> None:
+    result = measure_coverage(runs=30, truth_cells=150)
+    for name, found in result["statistics"].items():
+        # of 30 runs at 95 %, 25 or fewer hold the truth once in 150 times
+        assert found["covered"] >= 26 / 30, (name, found)
+        assert found["mean"] == pytest.approx(found["truth"], rel=0.03)
+        if found["half_width_over_exact"] is not None:
+            assert 0.75 <= found["half_width_over_exact"] <= 1.5, (name, found)
+    assert result["share_of_prompts_sent_when_stopping"] < 0.7
+
+
+@pytest.mark.evidence
+def test_a_thousand_simulated_cells_hold_the_truth() -> None:
+    result = measure_coverage(runs=1000)
+    RESULTS.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    for name, found in result["statistics"].items():
+        assert found["covered"] >= 0.93, (name, found)
+        assert (found["half_width_over_exact"] or 1.0) <= 1.5, (name, found)
