@@ -7,6 +7,7 @@ steps times num_draft_tokens - 1) and `spec_correct_drafts_histogram` (verify st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -121,14 +122,21 @@ def rate_definition(
 def read_server_average(server_info: Mapping[str, Any]) -> tuple[float | None, str | None]:
     """(average, None) or (None, reason) from `/server_info`: the server's running accept length, a cross-check only.
 
-    The key is `internal_states[i].avg_spec_accept_length`, one per data-parallel rank; ranks are averaged. It covers
-    everything since the start or the last successful flush and moves every 40 decode iterations, so it is absent after
-    a short run although acceptance is healthy (SGLang 0.5.23, `srt/managers/scheduler_components/metrics_reporter.py`).
+    The key is `internal_states[i].avg_spec_accept_length`, one per data-parallel rank; ranks weigh differently, so
+    their averages are not combined. It covers everything since the start or the last successful flush and moves every
+    40 decode iterations, so it is absent after a short run although acceptance is healthy, and the tail of every run is
+    missing (SGLang 0.5.23, `srt/managers/scheduler_components/metrics_reporter.py`).
     """
     states = server_info.get("internal_states")
-    if not isinstance(states, Sequence) or not states:
+    if not isinstance(states, Sequence) or isinstance(states, str) or not states:
         return None, "the server reports no internal states"
-    averages = [state["avg_spec_accept_length"] for state in states if "avg_spec_accept_length" in state]
-    if not averages:
-        return None, "fewer than one log interval (40 decode iterations) since the start or the last flush"
-    return sum(averages) / len(averages), None
+    if len(states) > 1:
+        return None, f"{len(states)} data-parallel ranks, whose averages cannot be combined"
+    value = states[0].get("avg_spec_accept_length") if isinstance(states[0], Mapping) else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 1:
+        return float(value), None
+    if value is not None:
+        return None, f"avg_spec_accept_length is {value!r}, which no accept length can be"
+    if not server_info.get("speculative_algorithm", True):
+        return None, "no speculation"
+    return None, "fewer than one log interval (40 decode iterations) since the start or the last flush"

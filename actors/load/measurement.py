@@ -16,7 +16,7 @@ from actors.load.arrivals import closed_loop, open_loop, poisson_arrivals
 from actors.load.client import CellClock, GenerateClient, Sent
 from actors.load.early_stop import EarlyStop
 from actors.load.server_state import Counters, flush_when_idle, read_accept_length, read_counters
-from actors.load.watched_load import FailureNow, LagMeter, Loop, run_load
+from actors.load.watched_load import FailureNow, LagMeter, Loop, run_load, unless_dead
 from actors.load.workload import Prompt, Workload
 from results.failures import Failure
 from results.observations import CellObservation
@@ -139,7 +139,10 @@ async def _measure(
 ) -> CellObservation | Failure:
     url = base_url.rstrip("/")
     async with GenerateClient(url, workload) as client:
-        flush_reason = await flush_when_idle(client.session, url, timeout_s=flush_timeout_s)
+        flushing = flush_when_idle(client.session, url, timeout_s=flush_timeout_s)
+        flush_reason = await unless_dead(flushing, failure_now, "measure")
+        if isinstance(flush_reason, Failure):
+            return flush_reason
         if flush_reason is not None:
             logger.warning("the prefix cache was not flushed: %s", flush_reason)
         before = await read_counters(client.session, url)

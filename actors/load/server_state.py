@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 from actors.load.json_codec import decode_json
+from results.acceptance import read_server_average
 
 _POLL_S = 0.1
 _CALL_TIMEOUT_S = 10.0
@@ -75,32 +74,11 @@ async def _outstanding(session: aiohttp.ClientSession, base_url: str) -> int | N
 
 
 async def read_accept_length(session: aiohttp.ClientSession, base_url: str) -> tuple[float | None, str | None]:
-    """The server's own average accept length since its last flush, or None and the reason.
-
-    It moves only every 40 decode iterations, so a short run yields no value and the tail of every run is missing
-    (`srt/managers/scheduler_components/metrics_reporter.py`): a cross-check, never a result.
-    """
+    """The server's own average accept length since its last flush, or None and why: see `read_server_average`."""
     status, text = await _call(session, "GET", f"{base_url}/server_info")
     if status != 200:
         return None, f"/server_info: {text if status is None else f'HTTP {status}'}"
-    return accept_length_of(_json_object(text))
-
-
-def accept_length_of(server_info: Mapping[str, Any]) -> tuple[float | None, str | None]:
-    """`avg_spec_accept_length` of a decoded `/server_info`, or None and the reason why there is none."""
-    states = server_info.get("internal_states")
-    if not isinstance(states, list) or not states:
-        return None, "/server_info has no internal_states"
-    if len(states) > 1:
-        return None, f"{len(states)} data-parallel ranks, whose averages cannot be combined"
-    value = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) else None
-    if isinstance(value, int | float) and math.isfinite(value) and value >= 1:
-        return float(value), None
-    if value is not None:
-        return None, f"avg_spec_accept_length is {value!r}, which no accept length can be"
-    if not server_info.get("speculative_algorithm", True):
-        return None, "no speculation"
-    return None, "fewer than one log interval"
+    return read_server_average(_json_object(text))
 
 
 async def read_counters(session: aiohttp.ClientSession, base_url: str) -> Counters | str:

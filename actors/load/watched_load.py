@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from actors.load.client import Sent
 from actors.load.workload import Prompt
 from results.failures import Failure, Phase
 
 FailureNow = Callable[[], Failure | None]
+Value = TypeVar("Value")
 Loop = Callable[[Callable[[Prompt], Awaitable[Sent]]], Awaitable[list[Sent]]]
 
 _DEATH_POLL_S = 0.2
@@ -64,6 +65,17 @@ async def run_load(
         return failure or answers
     finally:
         await _cancelled(load, death, lost, meter)
+
+
+async def unless_dead(work: Awaitable[Value], failure_now: FailureNow, phase: Phase) -> Value | Failure:
+    """What `work` gives, or the cause of the server's death if that comes first."""
+    task = asyncio.ensure_future(work)
+    death = asyncio.create_task(_death(failure_now))
+    try:
+        await asyncio.wait((task, death), return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else dataclasses.replace(death.result(), phase=phase)
+    finally:
+        await _cancelled(task, death)
 
 
 class _Patience:

@@ -129,3 +129,11 @@ def test_server_average_is_absent_after_a_short_run_and_never_zero() -> None:
     assert "fewer than one log interval" in (reason or "")
     assert read_server_average({}) == (None, "the server reports no internal states")
     assert read_server_average({"internal_states": [{"avg_spec_accept_length": 2.8}]}) == (2.8, None)
+    two = {"internal_states": [{"avg_spec_accept_length": 2.8}, {"avg_spec_accept_length": 2.0}]}
+    assert read_server_average(two) == (None, "2 data-parallel ranks, whose averages cannot be combined")
+    for impossible in (0.0, 0.5, float("nan"), True, "2.8"):
+        value, reason = read_server_average({"internal_states": [{"avg_spec_accept_length": impossible}]})
+        assert value is None
+        assert "no accept length can be" in (reason or "")
+    quiet = {"internal_states": [{}], "speculative_algorithm": None}
+    assert read_server_average(quiet) == (None, "no speculation")

@@ -71,7 +71,7 @@ def test_known_times_are_recovered_without_speculation() -> None:
         assert_times_match(cell, workload, server)
     assert [row.prompt_id for row in cell.rows] == [prompt.prompt_id for prompt in workload.prompts]
     assert min(map(ttft_ms, cell.rows)) >= 59
-    assert min(map(tpot_ms, cell.rows)) >= 9
+    assert statistics.median(map(tpot_ms, cell.rows)) >= 9
     assert cell.duration_s >= 3 * (0.06 + 23 * 0.010) - 0.01  # three rounds of four
     assert cell.duration_s == max(row.finished_s for row in cell.rows)
     assert min(row.sent_s for row in cell.rows) == 0
@@ -249,7 +249,8 @@ class TestCrossChecks:
     def test_a_missing_average_has_a_reason_and_is_no_failure(self) -> None:
         with TimedServer(TimedPlan(ttft_s=0.0, step_s=0.0, pattern=(1,))) as server:
             cell = measured(server, numbered_workload(1), 1)
-        assert (cell.server_accept_length, cell.server_accept_length_reason) == (None, "fewer than one log interval")
+        assert cell.server_accept_length is None
+        assert (cell.server_accept_length_reason or "").startswith("fewer than one log interval")
 
     def test_without_metrics_the_counters_are_missing_with_a_reason(self) -> None:
         with TimedServer(TimedPlan(ttft_s=0.0, step_s=0.0, metrics=False)) as server:
@@ -332,6 +333,15 @@ class TestDeath:
             )
         assert (failure.phase, failure.kind, failure.log_tail) == ("measure", "crash", "the end")
         assert time.monotonic() - started < 2.5
+
+    def test_a_server_that_dies_while_it_is_waited_for_is_not_waited_for(self) -> None:
+        cause = Failure(phase="ready", kind="crash", message="killed by signal 9")
+        with TimedServer(TimedPlan(foreign_requests=1)) as server:
+            due_s = time.monotonic() + 0.3
+            failure = failed(server, numbered_workload(4), lambda: cause if time.monotonic() > due_s else None)
+            assert server.seen.requests == []
+        assert (failure.phase, failure.kind) == ("measure", "crash")
+        assert time.monotonic() - due_s < 5
 
     def test_a_death_that_the_guard_sees_late_still_names_the_cause(self) -> None:
         cause = Failure(phase="ready", kind="oom", message="out of memory")
