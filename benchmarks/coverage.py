@@ -2,7 +2,7 @@
 
 Cells are simulated from a population of prompts whose true accept length and throughput are known: prompts differ in
 difficulty and length, verify steps in what they accept, servers in how long a step takes; a closed loop of `SLOTS`.
-`python -m benchmarks.coverage --runs 1000 --out benchmarks/results/coverage.json`
+`python -m benchmarks.coverage --runs 300 --out benchmarks/results/coverage.json`
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _statistic(
 def main(write: Callable[[str], object] = print) -> None:
     """Print or write the result."""
     parser = argparse.ArgumentParser(description="Coverage and width of the intervals on simulated cells.")
-    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--out", type=Path, help="write the result as JSON")
     args = parser.parse_args()
     text = json.dumps(measure_coverage(args.runs), indent=2)

@@ -23,24 +23,34 @@ MOST_PROMPTS = 2000
 
 
 def closed_loop_throughput(
-    tokens: Sequence[float], latencies_s: Sequence[float], *, slots: int, idle_s: float, share: float = 1.0
+    tokens: Sequence[float], latencies_s: Sequence[float], *, slots: int, duration_s: float, share: float = 1.0
 ) -> Estimate:
     """Tokens per second of `slots` slots that serve every prompt once, with its 95 % interval over prompts.
 
-    `tokens` and `latencies_s` are by prompt, in the order of sending; `idle_s` is the slots' idle time that was seen.
-    `share` is how many times as many prompts the whole set has (1 when all were sent): that idle time is paid once, so
-    the whole set takes (share x busy + idle) / slots for share x tokens. ValueError without busy time.
+    `tokens` and `latencies_s` are by prompt, in the order of sending; `duration_s` is what the cell took. `share` is
+    how many times as many prompts the whole set has, 1 when all were sent: idle time of the slots is paid once, so the
+    whole set takes (share x busy + idle) / slots for share x tokens. ValueError without busy time.
     """
     taken, busy = np.asarray(tokens, dtype=np.float64), np.asarray(latencies_s, dtype=np.float64)
     if not busy.sum() > 0:
         raise ValueError("no prompt took any time")
-    value = share * slots * taken.sum() / (share * busy.sum() + idle_s)
+
+    def throughput(tokens_sum: Floats, busy_s: Floats, idle_s: Floats) -> Floats:
+        return share * slots * tokens_sum / (share * busy_s + idle_s)
+
     count = len(taken)
+    seen_s = slots * duration_s - busy.sum()
+    value = float(throughput(taken.sum(), busy.sum(), seen_s))
     if count == 1:
         return Estimate(value=value, low=value, high=value, count=1)
     picks = np.random.default_rng(0).integers(0, count, size=(RESAMPLES, count))
-    idle = _idle_s(busy[picks], slots) if count <= MOST_PROMPTS else idle_s
-    drawn = share * slots * taken[picks].sum(axis=1) / (share * busy[picks].sum(axis=1) + idle)
+    if count > MOST_PROMPTS:
+        ideal, idle = np.zeros(1), np.zeros(1)
+    else:
+        ideal, idle = _idle_s(busy[None, :], slots), _idle_s(busy[picks], slots)
+    drawn = throughput(taken[picks].sum(axis=1), busy[picks].sum(axis=1), idle)
+    # a real loop also waits between requests: how draws differ from the ideal loop of the same prompts is what counts
+    drawn = value * drawn / throughput(taken.sum(), busy.sum(), ideal)
     tail = tail_probability(count, 0.95)
     low, high = np.quantile(drawn, [tail, 1 - tail])
     return Estimate(value=value, low=min(float(low), value), high=max(float(high), value), count=count)

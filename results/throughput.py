@@ -64,7 +64,7 @@ def output_throughput(
         return Estimate(value=sum(taken) / duration_s, low=rate.low, high=rate.high, count=rate.count)
     used = min(slots, len(rows))
     share = 1.0 if prompts is None else max(1.0, prompts / len(rows))
-    return closed_loop_throughput(taken, busy, slots=used, idle_s=max(0.0, used * duration_s - sum(busy)), share=share)
+    return closed_loop_throughput(taken, busy, slots=used, duration_s=duration_s, share=share)
 
 
 def steady_window(rows: Sequence[RequestRow], concurrency: int, duration_s: float) -> SteadyWindow | str:

@@ -169,11 +169,11 @@ class TestEarlyStop:
     TRIPLE = Triple(num_steps=5, eagle_topk=1, num_draft_tokens=6)
 
     def test_even_requests_end_the_cell_early_and_its_rows_are_the_first_prompts(self) -> None:
-        workload = numbered_workload(200, half_width=0.25, min_prompts=12)
+        workload = numbered_workload(200, half_width=0.5, min_prompts=12)
         with TimedServer(self.EVEN) as server:
             cell = measured(server, workload, triple=self.TRIPLE)
             assert len(server.seen.requests) == len(cell.rows)
-        assert 12 <= len(cell.rows) < 100
+        assert 12 <= len(cell.rows) < 150
         assert [row.prompt_id for row in cell.rows] == [p.prompt_id for p in workload.prompts[: len(cell.rows)]]
         assert all(row.error is None and row.completion_tokens == 24 for row in cell.rows)
         assert (cell.stopped or "").startswith("narrow enough after ")
