@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from results.records import TrialRecord
 from results.summary import CellSummary, Estimate
@@ -18,15 +18,7 @@ Metric = Literal[
     "tpot_ms_p50",
     "tpot_ms_p99",
 ]
-METRICS: tuple[Metric, ...] = (
-    "output_throughput",
-    "steady_throughput",
-    "accept_length",
-    "ttft_ms_p50",
-    "ttft_ms_p99",
-    "tpot_ms_p50",
-    "tpot_ms_p99",
-)
+METRICS: tuple[Metric, ...] = get_args(Metric)
 METRIC_WORDS: dict[Metric, str] = {
     "output_throughput": "output throughput (tokens/s)",
     "steady_throughput": "steady output throughput (tokens/s)",

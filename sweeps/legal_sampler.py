@@ -21,7 +21,9 @@ from sweeps.ledger import Ledger
 from sweeps.legal_space import Candidate, LegalSpace
 
 PROPOSALS = 6
-"""How often the inner sampler is asked before the nearest legal setting is taken; it may propose the same again."""
+PROPOSALS_ON_TP = 16
+"""How often the inner sampler is asked before the nearest legal setting is taken; it may propose the same again.
+More often where another TP size would cost a launch: sixteen proposals elsewhere are its will, not chance."""
 
 
 class LegalSampler(BaseSampler):
@@ -65,7 +67,8 @@ class LegalSampler(BaseSampler):
         elsewhere: dict[str, Any] | None = None
         last: dict[str, Any] = {}
         # GP takes seconds to find its one best point and finds the same again
-        for _ in range(1 if isinstance(self._inner, GPSampler) else PROPOSALS):
+        proposals = PROPOSALS_ON_TP if self._stays_on_tp else PROPOSALS
+        for _ in range(1 if isinstance(self._inner, GPSampler) else proposals):
             proposal = self._propose(study, trial)
             candidate = self._legal.candidate(setting_of(proposal))
             if isinstance(candidate, Candidate):

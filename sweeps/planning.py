@@ -14,9 +14,10 @@ from search_spaces.plan import SpacePlan, plan_space
 from search_spaces.rulings import Illegal, Legal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
 from search_spaces.space import SearchSpace
+from search_spaces.versions import READ_VERSION
 from sweeps.spec_schema import SweepSpec
 
-RULES_MADE_FOR = "0.5.23"
+RULES_MADE_FOR = READ_VERSION
 """The SGLang version assumed when neither the spec nor an installed SGLang says which one will run."""
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from results.objective import Goal, Metric
 from search_spaces.config import Flags, FlagValue, Setting, layout_label
 from sweeps.spec_fields import (
     Count,
@@ -39,16 +40,6 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 HalfWidth = Annotated[float, Field(gt=0, lt=1)]
 Text = Annotated[str, Field(min_length=1)]
 
-Metric = Literal[
-    "output_throughput",
-    "steady_throughput",
-    "accept_length",
-    "ttft_ms_p50",
-    "ttft_ms_p99",
-    "tpot_ms_p50",
-    "tpot_ms_p99",
-]
-Direction = Literal["maximize", "minimize"]
 Sampler = Literal["tpe", "random", "grid", "brute_force", "qmc", "gp", "cmaes", "nsgaii", "nsgaiii"]
 
 
@@ -252,10 +243,10 @@ class ObjectiveSpec(Section):
     concurrency: Count | None = Field(
         None, description="The concurrency at which it is read; by default the first of the workload."
     )
-    direction: Direction | None = Field(None, description="By default `minimize` for latencies, else `maximize`.")
+    direction: Goal | None = Field(None, description="By default `minimize` for latencies, else `maximize`.")
 
     @property
-    def goal(self) -> Direction:
+    def goal(self) -> Goal:
         return self.direction or ("minimize" if "_ms_" in self.metric else "maximize")
 
 
