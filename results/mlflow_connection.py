@@ -37,7 +37,7 @@ def connect(uri: str, experiment: str, artifact_root: Path) -> tuple[Any, str]:
     InputError for a URI that MLflow does not serve, EnvironmentProblem when it cannot be reached.
     """
     check_uri(uri)
-    _reach(uri)
+    check_reachable(uri)
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -64,7 +64,7 @@ def check_uri(uri: str) -> None:
             raise InputError(f"tracking.uri {uri!r}: the path must be absolute: sqlite:////absolute/path/mlflow.db")
 
 
-def _reach(uri: str) -> None:
+def check_reachable(uri: str) -> None:
     """EnvironmentProblem, within seconds, when a tracking server does not answer or a database file cannot be made."""
     scheme = urlsplit(uri).scheme.partition("+")[0]
     if scheme == "sqlite":

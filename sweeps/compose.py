@@ -11,8 +11,10 @@ from typing import Any
 
 from actors.engines.preflight import FoundEngine, find_engine
 from actors.engines.server_spec import ServerSpec
+from results.mlflow_connection import check_reachable
 from results.objective import Objective
 from results.store import StudyFolder
+from search_spaces.checkpoint_identity import checkpoint_identity
 from search_spaces.sglang_rules import RuleBook
 from sweeps.baselines import first_settings, fixed_trials
 from sweeps.budget import Budget
@@ -68,6 +70,8 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
     # Ray takes seconds to start and MLflow to make its store: what is missing is said before
     if spec.engine.kind == "sglang":
         find_engine(spec.engine.python or sys.executable, "cpu" if spec.engine.device == "cpu" else "cuda")
+    if spec.tracking.enabled and spec.tracking.uri is not None:
+        check_reachable(spec.tracking.uri)
     folder = StudyFolder(place.folder)
     folder.path.mkdir(parents=True, exist_ok=True)
     with hold_folder(folder.lock_path) as owner:
@@ -147,8 +151,8 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
 def _identity(spec: SweepSpec, workload_id: str) -> dict[str, Any]:
     """What a study is about beyond its space and direction: with another of these its trials cannot be compared."""
     return {
-        "target": spec.target,
-        "draft": spec.draft,
+        "target": checkpoint_identity(spec.target),
+        "draft": checkpoint_identity(spec.draft),
         "workload": workload_id,
         "concurrency": list(spec.workload.concurrency),
         "objective.metric": spec.objective.metric,

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from search_spaces.checkpoint_identity import checkpoint_identity
 from search_spaces.errors import InputError
 from sweeps.nearest import nearest
-from sweeps.spec import dump_snapshot, load_spec
+from sweeps.spec import dump_snapshot, load_spec, parse_spec
 from sweeps.spec_fields import show
 from sweeps.spec_schema import SweepSpec
 from sweeps.spec_yaml import KeyPath, show_path
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
     from results.store import StudyFolder
 
 SPEC_FILE = "spec.json"
+STUDY_SCHEMA = 1
+MODELS = ("target", "draft")
 
 FREE_TO_CHANGE: frozenset[KeyPath] = frozenset(
     {
+        # by path; the checkpoints themselves are compared
+        ("target",),
+        ("draft",),
         ("study",),
         ("suspect",),
         ("isolate",),
@@ -75,7 +81,14 @@ class StudyPlace:
         return self.spec_file.is_file()
 
     def read_spec(self, overrides: tuple[str, ...] = ()) -> SweepSpec:
-        """The spec the study runs with, `overrides` applied; InputError when it is unreadable or a model has gone."""
+        """The spec the study runs with, `overrides` applied. Its models need not be there any more.
+
+        InputError when the file is unreadable or an override is wrong.
+        """
+        return parse_spec(self.spec_file, overrides)
+
+    def read_runnable_spec(self, overrides: tuple[str, ...] = ()) -> SweepSpec:
+        """`read_spec`, and InputError when one of the models is missing on this machine."""
         return load_spec(self.spec_file, overrides)
 
     def storage_url(self, spec: SweepSpec) -> str:
@@ -148,15 +161,23 @@ def claim_study(spec: SweepSpec, home: Path) -> StudyPlace:
 
 def check_continues(place: StudyPlace, spec: SweepSpec) -> None:
     """InputError, naming the first differing key with both values, when results of `spec` would not be comparable with
-    those of the study in `place`."""
-    differences = list(_differ(place.read_spec().model_dump(), spec.model_dump(), ()))
+    those of the study in `place`. Models may have moved; they must be the same checkpoints."""
+    there = place.read_spec()
+    differences = [*_models_differ(place, there, spec), *_differ(there.model_dump(), spec.model_dump(), ())]
     if differences:
-        path, there, here = differences[0]
+        path, before, now = differences[0]
         more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
         raise InputError(
-            f"study {place.name!r} exists in {place.home} with another {show_path(path)}: {show(there)} there, "
-            f"{show(here)} here{more}; give this spec another `study` name"
+            f"study {place.name!r} exists in {place.home} with another {show_path(path)}: {show(before)} there, "
+            f"{show(now)} here{more}; give this spec another `study` name"
         )
+
+
+def _models_differ(place: StudyPlace, there: SweepSpec, here: SweepSpec) -> Iterator[tuple[KeyPath, Any, Any]]:
+    known = place.records.study() or {}
+    for key in MODELS:
+        if known.get(key) not in (None, checkpoint_identity(getattr(here, key))):
+            yield (key,), getattr(there, key), getattr(here, key)
 
 
 def discard_unused(place: StudyPlace) -> None:
@@ -167,16 +188,15 @@ def discard_unused(place: StudyPlace) -> None:
 
 
 def save_spec(place: StudyPlace, spec: SweepSpec) -> None:
-    """Creates the study's folder if need be and puts the complete spec there, whole or not at all."""
+    """Creates the study's folder if need be and puts the complete spec there, and what its models are; each file whole
+    or not at all. EnvironmentProblem when the disk refuses."""
     try:
         place.folder.mkdir(parents=True, exist_ok=True)
-        temporary = place.folder / f".{SPEC_FILE}.{os.getpid()}"
-        temporary.write_bytes(dump_snapshot(spec))
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(place.spec_file)
     except OSError as error:
         raise InputError(f"{place.folder}: cannot be written: {error.strerror}") from error
+    identities = {key: checkpoint_identity(getattr(spec, key)) for key in MODELS}
+    place.records.write_study({"schema": STUDY_SCHEMA, "study": spec.study, **identities})
+    place.records.write_file(place.spec_file, dump_snapshot(spec))
 
 
 def _check_writable(folder: Path) -> None:

@@ -1,7 +1,8 @@
 """YAML text to a plain tree that still knows where each key stands.
 
-Mappings become dicts with text keys (as written: `no:` is the key "no"), sequences become tuples, scalars follow
-YAML 1.1 as PyYAML reads it, with two mends: `1e3` is a number, and a date is the text that was written.
+Mappings become dicts with text keys (as written: `no:` is the key "no"), sequences become tuples. Scalars follow YAML
+1.1 as PyYAML reads it, with three mends: only true and false are booleans (`off` and `no` are text, as in YAML 1.2),
+`1e3` is a number, and a date is the text that was written.
 Duplicate keys, merge keys, tags and self-references are refused.
 """
 
@@ -27,6 +28,12 @@ class _Loader(yaml.CSafeLoader):
     """PyYAML's safe loader in C; only its composer and resolver are used."""
 
 
+_BOOL = "tag:yaml.org,2002:bool"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOL]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+0123456789.")
 )
@@ -34,7 +41,7 @@ _Loader.add_implicit_resolver(
 _scalars: Any = yaml.constructor.SafeConstructor()
 _READERS: Mapping[str, Callable[[yaml.Node], Any]] = {
     "tag:yaml.org,2002:null": lambda node: None,
-    "tag:yaml.org,2002:bool": _scalars.construct_yaml_bool,
+    _BOOL: _scalars.construct_yaml_bool,
     "tag:yaml.org,2002:int": _scalars.construct_yaml_int,
     "tag:yaml.org,2002:float": _scalars.construct_yaml_float,
     "tag:yaml.org,2002:str": lambda node: node.value,

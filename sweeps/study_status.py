@@ -11,6 +11,7 @@ from results.objective import METRIC_WORDS, Objective
 from results.ranking import RankedSetting, rank
 from results.records import TrialRecord
 from results.report import Report, build_report
+from search_spaces.errors import InputError
 from search_spaces.sglang_rules import RuleBook
 from sweeps.baselines import fixed_trials
 from sweeps.home import StudyPlace
@@ -27,14 +28,15 @@ STATUS_SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class StudyStatus:
-    """One look at a study. `left` are launches that the space and the fixed trials still hold, budget aside."""
+    """One look at a study. `left` are launches that the space and the fixed trials still hold, budget aside; None when
+    the models are not on this machine and it cannot be told."""
 
     place: StudyPlace
     objective: Objective
     owner: Owner | None
     records: int
     failed: int
-    left: int
+    left: int | None
     best: RankedSetting | None
     mlflow_is_stale: bool
 
@@ -58,13 +60,13 @@ class StudyStatus:
         rows = [
             ("folder", str(self.place.folder)),
             ("driver", "none runs" if self.owner is None else f"running: {self.owner}"),
-            ("launches", f"{self.records} recorded ({self.failed} failed), {self.left} left in the space"),
+            ("launches", f"{self.records} recorded ({self.failed} failed), {_count(self.left)} left in the space"),
             ("best so far", "nothing measured yet" if self.best is None else self._show_best(self.best)),
         ]
         if self.mlflow_is_stale:
             rows.append(("MLflow", f"misses something: specsweep sync {self.place.name}"))
         if self.owner is None:
-            todo = "resume" if self.left else "report"
+            todo = "report" if self.left == 0 else "resume"
             rows.append(("next", f"specsweep {todo} {self.place.name}"))
         return "\n".join([f"Study {self.place.name}", *(f"  {name:<12} {text}" for name, text in rows)])
 
@@ -104,8 +106,15 @@ def objective_of(spec: SweepSpec) -> Objective:
     return Objective(metric=spec.objective.metric, concurrency=spec.objective_concurrency, goal=spec.objective.goal)
 
 
-def _left(spec: SweepSpec, records: tuple[TrialRecord, ...]) -> int:
-    plan = make_plan(spec)
+def _count(number: int | None) -> str:
+    return "an unknown number" if number is None else str(number)
+
+
+def _left(spec: SweepSpec, records: tuple[TrialRecord, ...]) -> int | None:
+    try:
+        plan = make_plan(spec)
+    except InputError:
+        return None
     repeats = spec.budget.repeats
     ledger = Ledger(records, repeats=repeats)
     legal = LegalSpace(plan.space, RuleBook(plan.context).resolve)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shlex
 import tempfile
@@ -116,6 +117,9 @@ def _connect(where: str) -> Any:
     try:
         from ray.job_submission import JobSubmissionClient
 
+        for name in ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk"):
+            # both set themselves to INFO when they are imported
+            logging.getLogger(name).setLevel(logging.WARNING)
         return JobSubmissionClient(where)
     except Exception as error:  # as above
         raise _problem(where, error) from error

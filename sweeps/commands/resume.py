@@ -19,7 +19,7 @@ def resume(study: Study, *, overrides: Overrides = None, as_json: AsJson = False
     from sweeps.home import check_continues, find_study, home_folder
 
     place = find_study(study, home_folder())
-    spec = place.read_spec(tuple(overrides or ()))
+    spec = place.read_runnable_spec(tuple(overrides or ()))
     check_continues(place, spec)
     check_port(spec)
     raise typer.Exit(drive(spec, place, as_json=as_json))

@@ -42,7 +42,7 @@ def test_a_saved_study_is_found_by_name_and_by_folder(tmp_path: Path, monkeypatc
     spec = load_spec(write_spec(tmp_path))
     save_spec(claim_study(spec, home), spec)
     assert study_names(home) == ["case"]
-    assert listing(home) == ["case", "case/spec.json"]
+    assert listing(home) == ["case", "case/spec.json", "case/study.json"]
     by_name = find_study("case", home)
     monkeypatch.chdir(home)
     assert by_name == find_study(str(home / "case"), Path("/elsewhere")) == find_study("./case", Path("/elsewhere"))
@@ -102,6 +102,21 @@ def test_a_study_may_go_on_with_another_budget_or_place(tmp_path: Path, change: 
     changed = load_spec(path, [change])
     save_spec(claim_study(changed, home), changed)
     assert find_study("case", home).read_spec() == changed
+
+
+def test_models_may_move_but_not_change(tmp_path: Path) -> None:
+    path, home = write_spec(tmp_path), tmp_path / "home"
+    save_spec(claim_study(load_spec(path), home), load_spec(path))
+    (tmp_path / "models").rename(tmp_path / "moved")
+    moved = load_spec(path, ["target=moved/target", "draft=moved/draft"])
+    assert claim_study(moved, home).exists
+    config = tmp_path / "moved" / "draft" / "config.json"
+    config.write_text(config.read_text().replace("500000", "10000"))
+    with pytest.raises(InputError, match=r"another draft: '.*/models/draft' there, '.*/moved/draft' here"):
+        claim_study(moved, home)
+    with pytest.raises(InputError, match=r"target: .*give an absolute path"):
+        find_study("case", home).read_runnable_spec()
+    assert find_study("case", home).read_spec().target == str(tmp_path / "models" / "target")
 
 
 def test_a_folder_that_is_something_else_is_left_alone(tmp_path: Path) -> None:

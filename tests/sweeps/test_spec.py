@@ -62,6 +62,11 @@ def test_latencies_are_minimised_unless_said_otherwise(tmp_path: Path) -> None:
     assert load_spec(path, ["objective={direction: minimize, concurrency: 8}"]).objective_concurrency == 8
 
 
+def test_off_is_a_word_as_in_yaml_1_2(tmp_path: Path) -> None:
+    assert load_spec(write_spec(tmp_path, MINIMAL + "engine: {switching: off}\n")).engine.switching == "off"
+    assert load_spec(write_spec(tmp_path), ["engine.switching=off"]).engine.switching == "off"
+
+
 def test_blank_sections_are_their_defaults(tmp_path: Path) -> None:
     assert load_spec(write_spec(tmp_path, MINIMAL + "engine:\nworkload:\n")).engine.device == "auto"
 
@@ -189,7 +194,8 @@ CASES = [
         "the space has 2000000 settings; at most 1000000",
     ),
     ("workload: {prompts: 0}\n", ":1: workload.prompts: 0 is neither a count"),
-    ("workload: {prompts: no}\n", ":1: workload.prompts: false is neither a count"),
+    ("workload: {prompts: false}\n", ":1: workload.prompts: false is neither a count"),
+    ("workload: {ignore_eos: yes}\n", ":1: workload.ignore_eos: 'yes' is neither true nor false"),
     ("workload: {temperature: -1}\n", ":1: workload.temperature: -1 must be at least 0"),
     ("workload: {concurrency: [0]}\n", ":1: workload.concurrency[0]: 0 is not a whole number"),
     ("workload: {concurrency: 8}\n", ":1: workload.concurrency: 8 is not a list of values or a range; write [8]"),

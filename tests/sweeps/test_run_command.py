@@ -1,0 +1,304 @@
+"""A whole sweep from the command line: real Ray, real Optuna and MLflow stores, stand-in servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from doubles.fake_sglang import make_fake_python
+from spec_files import write_spec
+
+from sweeps.cli import main
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 500
+pytestmark = pytest.mark.timeout(LIMIT_S + 60)
+Capture = pytest.CaptureFixture[str]
+SPEC = """\
+study: small
+target: models/target
+draft: models/draft
+engine:
+  python: ./fake_python
+  device: cpu
+  sglang_version: 0.5.23
+  ready_timeout_s: 60
+  switching: off
+cluster: {gpus: 2}
+space:
+  layout: [shipped, [0, 3, 7]]
+  num_steps: [1, 3]
+  eagle_topk: [1]
+  num_draft_tokens: [8]
+workload: {prompts: 8, concurrency: [2], max_new_tokens: 16, warmup_prompts: 2}
+budget: {trials: 3, confirmations: 0}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """A study that was run: its spec, the home of all studies, what the command said."""
+
+    spec: Path
+    home: Path
+    out: str
+    err: str
+    code: int
+
+
+def environment(home: Path) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    return kept | {"SPECSWEEP_HOME": str(home), "RAY_AUTH_MODE": "disabled", "MLFLOW_DISABLE_TELEMETRY": "true"}
+
+
+def program(*argv: str) -> list[str]:
+    return [sys.executable, "-m", "sweeps", *argv]
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    folder = tmp_path_factory.mktemp("swept")
+    make_fake_python(folder)
+    spec, home = write_spec(folder, SPEC, name="small.yaml"), folder / "home"
+    done = subprocess.run(
+        program("run", str(spec)),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment(home),
+        check=False,
+        timeout=LIMIT_S,
+    )
+    return Swept(spec=spec, home=home, out=done.stdout, err=done.stderr, code=done.returncode)
+
+
+@pytest.fixture
+def at_home(swept: Swept, monkeypatch: pytest.MonkeyPatch) -> Swept:
+    monkeypatch.setenv("SPECSWEEP_HOME", str(swept.home))
+    return swept
+
+
+def test_a_sweep_ends_with_its_table_its_command_and_its_report(swept: Swept) -> None:
+    assert (swept.code, swept.err) == (0, "")
+    folder = swept.home / "small"
+    assert swept.out.startswith(f"study small begins in {folder}\n")
+    assert "baseline-tp1-a1  started    no speculation tp 1\n" in swept.out
+    assert "[4 done, 0 running, 0 left, " in swept.out
+    assert "budget.trials is spent, after " in swept.out
+    assert "(run this)" in swept.out
+    assert "--speculative-num-draft-tokens" in swept.out
+    assert f"Report: {folder}/report.md\n" in swept.out
+    assert f"MLflow: mlflow ui --backend-store-uri sqlite:///{swept.home}/mlflow.db\n" in swept.out
+    assert "\x1b" not in swept.out
+    assert "# Study small" in (folder / "report.md").read_text()
+    assert (folder / "logs" / "driver.log").exists()
+
+
+def test_status_says_what_is_done_and_left(at_home: Swept, capsys: Capture) -> None:
+    assert main(["status", "small"]) == 0
+    text = capsys.readouterr().out
+    assert "4 recorded (0 failed), 1 left in the space" in text
+    assert "specsweep resume small" in text
+    assert main(["status", str(at_home.home / "small"), "--json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert (status["schema"], status["study"], status["running"], status["records"], status["left"]) == (
+        1,
+        "small",
+        False,
+        4,
+        1,
+    )
+    assert status["best"]["tp_size"] == 1
+    assert status["best"]["accept_length"] > 1
+
+
+def test_report_prints_each_of_its_kinds(at_home: Swept, capsys: Capture) -> None:
+    assert main(["report", "small", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["schema"], report["study"]) == (1, "small")
+    assert len(report["settings"]) == 3
+    assert len(report["baselines"]) == 1
+    assert main(["report", "small", "--format", "md", "--no-plots"]) == 0
+    assert capsys.readouterr().out.startswith("# Study small\n")
+    assert main(["report", "small", "--format", "html", "--no-plots"]) == 0
+    assert capsys.readouterr().out.startswith("<!doctype html>")
+    assert main(["report", "small", "--no-plots"]) == 0
+    text = capsys.readouterr().out
+    assert "(s,k,n)" in text
+    assert "\x1b" not in text
+
+
+def test_sync_finds_nothing_to_do_and_fills_an_empty_store(at_home: Swept, capsys: Capture, tmp_path: Path) -> None:
+    assert main(["sync", "small", "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (len(done["written"]), len(done["unchanged"]), done["removed"]) == (0, 4, 0)
+    assert main(["sync", "small", "--set", f"tracking.uri=sqlite:///{tmp_path}/other.db"]) == 0
+    assert "4 records, runs: 4 written, 0 as they were, 0 removed" in capsys.readouterr().out
+
+
+def test_the_same_study_with_another_space_is_refused(at_home: Swept, capsys: Capture) -> None:
+    before = listing(at_home.home)
+    for argv in (
+        ["run", str(at_home.spec), "--set", "space.num_steps=[1,5]"],
+        ["resume", "small", "--set", "space.num_steps=[1,5]"],
+    ):
+        assert main(argv) == 2
+        error = capsys.readouterr().err
+        assert "another space.num_steps: [1, 3] there, [1, 5] here" in error
+        assert error.count("\n") == 1
+    assert listing(at_home.home) == before
+
+
+def test_resume_goes_on_and_keeps_what_is_there(swept: Swept, at_home: Swept) -> None:
+    records = {path: path.read_bytes() for path in (swept.home / "small" / "records").rglob("*") if path.is_file()}
+    done = subprocess.run(
+        program("resume", "small", "--set", "budget.trials=4", "--json"),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment(swept.home),
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert (done.returncode, done.stderr.splitlines()[0]) == (0, f"study small continues in {swept.home}/small")
+    report = json.loads(done.stdout)
+    assert report["reason"] in ("exhausted", "trials")
+    assert len(report["settings"]) == 4
+    assert {path: path.read_bytes() for path in records} == records
+    spec = json.loads((swept.home / "small" / "spec.json").read_text())
+    assert spec["budget"]["trials"] == 4
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A spec whose study does not exist; whatever is refused must leave the folder as it was."""
+    make_fake_python(tmp_path)
+    spec = write_spec(tmp_path, SPEC, name="fresh.yaml")
+    monkeypatch.setenv("SPECSWEEP_HOME", str(tmp_path / "home"))
+    before = listing(tmp_path)
+    yield spec
+    assert listing(tmp_path) == before
+
+
+def refused(capsys: Capture, argv: list[str], code: int) -> str:
+    assert main(argv) == code
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "code"),
+    [
+        (["space.num_steps=[]"], "space.num_steps: the list is empty", 2),
+        (
+            ["space.eagle_topk=[8]", "space.num_steps=[1]", "space.num_draft_tokens=[32]"],
+            "none of the 2 settings is legal",
+            2,
+        ),
+        (["target=/nowhere"], "give an absolute path", 2),
+        (["workload.prompts=1000"], "96 usable prompts", 2),
+        (["workload.prompts=none.jsonl"], "no such file or folder", 2),
+        (["cluster.gpus=1", "space.tp_size=[2]"], "2 is more than cluster.gpus allows (1)", 2),
+        (["engine.python=/nowhere/python"], "/nowhere/python cannot be run", 3),
+        (["tracking.uri=http://127.0.0.1:9"], "tracking.uri http://127.0.0.1:9: no answer", 3),
+        (["search.storage=sqlite:////proc/none/study.db"], "search.storage: sqlite:////proc/none/study.db: ", 3),
+    ],
+)
+def test_what_cannot_begin_leaves_nothing(
+    fresh: Path, capsys: Capture, changes: list[str], message: str, code: int
+) -> None:
+    argv = ["run", str(fresh)]
+    for change in changes:
+        argv += ["--set", change]
+    assert message in refused(capsys, argv, code)
+
+
+def test_an_interpreter_without_sglang_is_code_3(fresh: Path, capsys: Capture) -> None:
+    bare = fresh.parent / "fake_python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    assert "has no SGLang (no module named sglang)" in refused(capsys, ["run", str(fresh)], 3)
+
+
+def test_a_port_in_use_is_bad_input(fresh: Path, capsys: Capture) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        argv = ["run", str(fresh), "--set", f"engine.port={port}", "--set", "cluster.max_parallel=1"]
+        assert f"engine.port: {port} cannot be used on 127.0.0.1: Address already in use" in refused(capsys, argv, 2)
+
+
+def test_an_unwritable_home_is_bad_input(fresh: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECSWEEP_HOME", str(fresh / "below" / "a" / "file"))
+    assert "cannot be written: Not a directory" in refused(capsys, ["run", str(fresh)], 2)
+    monkeypatch.setenv("SPECSWEEP_HOME", "relative")
+    assert "SPECSWEEP_HOME: 'relative' is not an absolute path" in refused(capsys, ["run", str(fresh)], 2)
+
+
+def test_a_dry_run_shows_the_plan_and_leaves_nothing(fresh: Path, capsys: Capture) -> None:
+    assert main(["run", str(fresh), "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "distinct servers         4" in text
+    assert f"Would begin the study in {fresh.parent}/home/small" in text
+    assert main(["run", str(fresh), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["exists"] is False
+
+
+@pytest.mark.parametrize("command", ["resume", "status", "report", "sync"])
+def test_an_unknown_study_is_bad_input(fresh: Path, capsys: Capture, command: str) -> None:
+    assert "no study 'other' in" in refused(capsys, [command, "other"], 2)
+
+
+def test_no_gpu_is_code_3_and_leaves_no_study(fresh: Path) -> None:
+    done = subprocess.run(
+        program("run", str(fresh), "--set", "engine.device=cuda"),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment(fresh.parent / "home"),
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert "cuda was asked for but the cluster has no GPU" in done.stderr
+
+
+def test_ctrl_c_once_stops_cleanly(tmp_path: Path) -> None:
+    make_fake_python(tmp_path)
+    slow = SPEC.replace(
+        "  ready_timeout_s: 60\n", "  ready_timeout_s: 60\n  env: {FAKE_SGLANG: '{\"step_ms\": 100}'}\n"
+    )
+    spec, home = write_spec(tmp_path, slow), tmp_path / "home"
+    with subprocess.Popen(
+        program("run", str(spec)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(home),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            if "  started  " in line:
+                process.send_signal(signal.SIGINT)
+                break
+        rest, error = process.stdout.read(), process.stderr.read()
+        assert process.wait(timeout=LIMIT_S) == 130
+    assert error == ""
+    assert "broken off; it will be run again" in rest
+    assert rest.endswith("Stopped; nothing is lost: specsweep resume small\n")
+    assert (home / "small" / "spec.json").exists()
