@@ -30,6 +30,11 @@ def show_isolation(isolation: Isolation) -> str:
         for corner, measured in case.corners.items()
     ]
     lines.append(format_table(_COLUMNS, rows))
+    ladder = (isolation.explanation.gap or {}).get("ladder")
+    if ladder:
+        rungs = [f"{rung['rung']} {rung['accept_length']:.2f}" for rung in ladder]
+        worst = max(ladder, key=lambda rung: float(rung["lost"]))
+        lines += ["", *paragraph("", f"{' -> '.join(rungs)}; most is lost at {worst['rung']} ({worst['lost']:+.2f})")]
     if case.trained is not None:
         lines += ["", *paragraph("", f"The draft was {case.trained}.")]
     for feed in case.feeds:

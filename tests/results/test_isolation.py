@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from planted_corners import OTHER, TRAINED, case, probed, server
@@ -10,6 +11,7 @@ from planted_corners import OTHER, TRAINED, case, probed, server
 from results.corners import corner_configs, differing_groups
 from results.isolation import conclude
 from results.isolation_report import isolation_json, sentences
+from results.isolation_rows import offline_row
 from results.probed_feed import TrainedOn
 from search_spaces.config import EngineConfig
 
@@ -128,8 +130,6 @@ def test_a_fault_that_the_probe_saw_is_a_cause_whatever_the_shares_say() -> None
 
 @pytest.mark.parametrize(("source", "word"), [("given", "the draft was trained"), ("inferred", "presumably trained")])
 def test_the_probe_names_the_wrong_slot_and_says_how_the_training_is_known(source: str, word: str) -> None:
-    from dataclasses import replace
-
     made = case(server(OTHER), server(), feeds=(probed(server(OTHER)),))
     found = conclude(replace(made, trained=TrainedOn(taps=TRAINED, source=source)))  # type: ignore[arg-type]
     evidence = found.explanation.cause("layout").evidence
@@ -158,3 +158,15 @@ def test_a_ceiling_that_both_ends_share_is_said_but_is_no_cause_of_their_gap() -
     assert (config.verdict, config.share) == ("no", 0.0)
     assert "config-limited: ceiling 2" in config.evidence
     assert found.explanation.cause("parallelism").verdict == "yes"
+
+
+def test_offline_numbers_put_the_loss_on_its_rung() -> None:
+    rows = (offline_row([0.85**step for step in range(1, 6)]),)
+    made = replace(case(server(TRAINED, tp=2), server(TRAINED), fault=0.4), more_rows=rows)
+    gap = conclude(made).explanation.gap
+    assert gap is not None
+    assert [rung["rung"] for rung in gap["ladder"]] == ["offline", "tp 1", "tp 2"]
+    lost = [rung["lost"] for rung in gap["ladder"]]
+    assert lost[0] == 0.0
+    assert abs(lost[1]) < 0.2
+    assert lost[2] > 1.5
