@@ -29,6 +29,7 @@ ANSWER_TOKENS = 2
 """The draft is fed a prompt's states when the prompt has been read; what is generated does not matter."""
 MAX_PROMPTS = 16
 FILE_TIMEOUT_S = 30.0
+RID_PREFIX = "specsweep-probe-"
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -60,7 +61,9 @@ def run_probe(engine: ProbingEngine, job: TrialJob, max_tokens: int) -> TrialOut
     started_at_unix_s = time.time()
     with tempfile.TemporaryDirectory(prefix="specsweep-probe-") as folder:
         prefix = Path(folder) / "feed"
-        launched = engine.probe(job.config, ProbeOrder(prefix=str(prefix), max_tokens=max_tokens))
+        launched = engine.probe(
+            job.config, ProbeOrder(prefix=str(prefix), max_tokens=max_tokens, rid_prefix=RID_PREFIX)
+        )
         found = launched if isinstance(launched, Failure) else _record(engine, job, prefix, max_tokens)
     failure = found if isinstance(found, Failure) else None
     server_log = engine.log_tail()
@@ -90,8 +93,10 @@ def _record(engine: Engine, job: TrialJob, prefix: Path, max_tokens: int) -> tup
         for prompt in shortest_prompts(job.workload):
             if seen >= max_tokens:
                 break
+            # prompts share beginnings: from the cache a server would feed the draft less than another one does
+            _flush(engine.base_url)
             seen += _ask(engine.base_url, prompt, job.workload)
-        _post(engine.base_url + "/flush_cache", b"", FILE_TIMEOUT_S)
+        _flush(engine.base_url)
     except (OSError, ValueError, KeyError) as problem:
         death = engine.failure_now()
         text = " ".join(str(problem).split()) or type(problem).__name__
@@ -114,9 +119,23 @@ def _read(prefix: Path, ranks: int) -> tuple[FeedCapture, ...] | Failure:
 def _ask(base_url: str, prompt: Prompt, workload: Workload) -> int:
     """Send one prompt and wait for its answer; returns how many tokens it has."""
     sampling = {"temperature": 0, "max_new_tokens": ANSWER_TOKENS, "ignore_eos": True}
-    body = json.dumps({"text": prompt.text, "sampling_params": sampling}).encode()
+    body = json.dumps({"text": prompt.text, "rid": RID_PREFIX + prompt.prompt_id, "sampling_params": sampling}).encode()
     content = json.loads(_post(base_url + workload.endpoint, body, workload.request_timeout_s))
     return int(content["meta_info"]["prompt_tokens"])
+
+
+def _flush(base_url: str) -> None:
+    """Empty the prefix cache; a server that has just answered may not be idle yet, and is asked again."""
+    deadline = time.monotonic() + FILE_TIMEOUT_S
+    while True:
+        try:
+            _post(base_url + "/flush_cache", b"", FILE_TIMEOUT_S)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 def _post(url: str, body: bytes, timeout_s: float) -> Any:

@@ -68,7 +68,7 @@ class FeedProbe:
     def _on_target(self, *args: Any, **kwargs: Any) -> Any:
         batch = batch_among(args, kwargs)
         mode = None if batch is None else batch.forward_mode
-        if mode is None or not mode.is_extend() or mode.is_target_verify():
+        if mode is None or not mode.is_extend() or mode.is_target_verify() or not self._is_ours(batch):
             return self._forward(*args, **kwargs)
         with capturing_every_block(self._target) as configured:
             hidden, captured = self._forward(*args, **kwargs)
@@ -88,6 +88,10 @@ class FeedProbe:
         fed = batch.spec_info.hidden_states
         if len(fed) == len(ids) and left > 0:
             self._rows.append((to_numpy(fed[:left]), taps[:, :left], ids[:left]))
+
+    def _is_ours(self, batch: Any) -> bool:
+        prefix = self._order.rid_prefix if self._order is not None else ""
+        return not prefix or all(str(rid).startswith(prefix) for rid in batch.rids or [""])
 
 
 @contextlib.contextmanager

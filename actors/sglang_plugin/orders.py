@@ -34,11 +34,13 @@ class TraceOrder:
 class ProbeOrder:
     """Record what the draft is fed, per rank, and the target's taps, on rank 0, for the first `max_tokens` of prompts.
 
-    Rank r writes `prefix.r.npz` at the next flush.
+    Rank r writes `prefix.r.npz` at the next flush. Only requests whose id begins with `rid_prefix` are recorded: the
+    server's own warm-up may come late.
     """
 
     prefix: str
     max_tokens: int
+    rid_prefix: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

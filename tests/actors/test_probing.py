@@ -38,6 +38,9 @@ class ProbedServer:
         self.ranks, self.status = ranks, status
         self.order: ProbeOrder | None = None
         self.asked: list[str] = []
+        self.flushed_before: list[int] = []
+        self.flushes = 0
+        self.busy = 2
         self.closed = 0
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -81,14 +84,19 @@ def _handler(server: ProbedServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status = server.status
             if self.path == "/flush_cache":
+                server.flushes += 1
+                status = 400 if server.flushes <= server.busy else server.status
                 server.flush()
             else:
                 content = json.loads(body)
+                assert content["rid"].startswith("specsweep-probe-")
+                server.flushed_before.append(server.flushes)
                 assert content["sampling_params"]["temperature"] == 0
                 server.asked.append(content["text"])
             data = json.dumps({"meta_info": {"prompt_tokens": 6}}).encode()
-            self.send_response(server.status)
+            self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -112,6 +120,9 @@ def test_short_prompts_are_sent_until_there_are_enough_tokens(servers: list[Prob
     outcome = run_probe(server, JOB, 12)
     assert outcome.failure is None
     assert server.asked == ["short", "middle one"]
+    # refused twice at first, then once before every prompt and once to have the files
+    assert server.flushed_before == [3, 4]
+    assert server.flushes == 5
     assert [(feed.rank, feed.fed.shape, float(feed.fed.max())) for feed in outcome.feeds] == [
         (0, (12, 4), 0.0),
         (1, (12, 4), 1.0),
@@ -131,7 +142,8 @@ def test_a_rank_that_records_nothing_is_named(servers: list[ProbedServer], monke
     assert (outcome.feeds, server.closed) == ((), 1)
 
 
-def test_a_refused_request_is_the_failure(servers: list[ProbedServer]) -> None:
+def test_a_refused_request_is_the_failure(servers: list[ProbedServer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.probing.FILE_TIMEOUT_S", 0.2)
     servers.append(server := ProbedServer(2, status=500))
     outcome = run_probe(server, JOB, 12)
     assert outcome.failure is not None

@@ -126,6 +126,7 @@ def sweep(tmp_path: Path, tiny_pair: TinyPair, ray_address: str) -> Iterator[tup
             "tp_size": [1],
         },
         "suspect": {"layout": "default", "num_steps": 1, "eagle_topk": 1, "num_draft_tokens": 4},
+        "isolate": False,
         "workload": {"prompts": 2, "concurrency": [1], "max_new_tokens": 16, "warmup_prompts": 1},
         "search": {"sampler": "random"},
         "budget": {"confirmations": 0},
