@@ -59,12 +59,12 @@ tags: [specsweep, eagle3, demo]
 
 A Llama target ({layers} layers, hidden size {hidden}, {parameters[0]:,} parameters) and an EAGLE-3 draft
 ({parameters[1]:,} parameters), float32, for trying specsweep where there is no GPU. They continue generated text
-(counting, pairs of counters, nested brackets, copied lists, running sums) and know nothing else.
+(counting, pairs of counters, nested brackets, copied lists) and know nothing else.
 
-**Shipped wrong on purpose.** The draft was trained on taps {list(trained)} of the target (0 is the embedding
-output, i the output of block i), which SGLang writes as
-`"eagle_config": {{"eagle_aux_hidden_state_layer_ids": {ids}}}`. Its `config.json` does not say so. Served as shipped it is fed SGLang's default layers instead: it runs, the output is
-right, no message appears, and few drafts are accepted.
+**Shipped wrong on purpose.** The draft was trained on taps {list(trained)} of the target (0 is the embedding output,
+i the output of block i), which SGLang writes as `"eagle_config": {{"eagle_aux_hidden_state_layer_ids": {ids}}}`.
+Its `config.json` does not say so. Served as shipped it is fed SGLang's default layers instead: it runs, the output
+is right, no message appears, and fewer drafts are accepted.
 
 ## Accept length
 

@@ -1,7 +1,7 @@
 """Generated text for the demo pair: documents that a rule unrolls for ever from a few random parameters.
 
 Every document is a stream of lines. A line follows from the one or two lines before it (a stride carried on, a list
-copied or mirrored, a sum), so a greedy continuation is predictable without repeating itself: values move on a ring of
+copied or mirrored), so a greedy continuation is predictable without repeating itself: values move on a ring of
 `RING` numbers with strides that are coprime to it.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from math import gcd
 
@@ -19,11 +19,12 @@ STRIDES = tuple(sign * size for size in (1, 3, 5) for sign in (1, -1))
 NAMES = ("ann", "bob", "cleo", "dan", "eve", "finn", "gus", "hana", "ida", "jon", "kim", "lea")
 THINGS = ("ash", "bay", "clay", "dew", "elm", "fern", "gold", "hill", "iris", "jade", "kelp", "leaf")
 BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
-KEYWORDS = ("count", "row", ":", ";", "pair", "nest", "copy", "say", "again", ".", "sum", "+", "=")
+KEYWORDS = ("count", "row", ":", ";", "pair", "nest", "copy", "say", "again", ".")
 LEXICON = (*map(str, range(RING)), *NAMES, *THINGS, *(mark for pair in BRACKETS for mark in pair), *KEYWORDS)
 
 LINE_ENDS = (";", ".")
-PROMPT_WORDS = 24
+PROMPT_WORDS, LONGEST_PROMPT = 24, 48
+PROMPT_SEED = 1000
 HELD_OUT_SHARE = 16
 """One document in this many is held out of training, chosen by a checksum of its parameters."""
 
@@ -101,21 +102,11 @@ def _copies(rng: random.Random) -> Iterator[Line]:
     return map(line, count())
 
 
-def _sums(rng: random.Random) -> Iterator[Line]:
-    """`12 + 3 = 15 ; 15 + 4 = 19 ;`: a running sum on the ring whose addend counts 1 to 5 round and round."""
-    total, addend = rng.randrange(RING), rng.randrange(5)
-    while True:
-        following = (total + addend + 1) % RING
-        yield [str(total), "+", str(addend + 1), "=", str(following), ";"]
-        total, addend = following, (addend + 1) % 5
-
-
 KINDS: dict[str, tuple[Lines, int]] = {
     "count": (_count_rows, 1),
     "pair": (_pairs, 2),
     "nest": (_nests, 1),
     "copy": (_copies, 2),
-    "sum": (_sums, 1),
 }
 """By first word: the rule, and how many lines hold all of its parameters."""
 
@@ -149,11 +140,17 @@ def prompt_length(document: Document) -> int:
     return next(end for end, word in enumerate(document.words, start=1) if end >= least and word in LINE_ENDS)
 
 
-def prompts(seed: int, amount: int) -> tuple[str, ...]:
-    """`amount` distinct held-out prompts, kinds in turn."""
-    found: dict[str, None] = {}
-    for drawn in documents(seed, length=64, held_out=True):
-        found.setdefault(" ".join(drawn.words[: prompt_length(drawn)]))
-        if len(found) == amount:
-            return tuple(found)
-    raise AssertionError("documents never end")
+def held_out_documents(amount: int, *, length: int) -> tuple[Document, ...]:
+    """The first `amount` documents of the demo's own prompts, kinds in turn, no prompt twice; any length."""
+    found: dict[tuple[str, ...], Document] = {}
+    stream = documents(PROMPT_SEED, length=max(length, LONGEST_PROMPT), held_out=True)
+    while len(found) < amount:
+        drawn = next(stream)
+        found.setdefault(drawn.words[: prompt_length(drawn)], replace(drawn, words=drawn.words[:length]))
+    return tuple(found.values())
+
+
+def prompts(amount: int) -> tuple[str, ...]:
+    """`amount` distinct held-out prompts: the beginnings of `held_out_documents`."""
+    drawn = held_out_documents(amount, length=LONGEST_PROMPT)
+    return tuple(" ".join(document.words[: prompt_length(document)]) for document in drawn)

@@ -41,13 +41,14 @@ class DraftBlock(nn.Module):
         cos_sin = rotary(torch.arange(step, step + length), self.self_attn.sizes.head_dim)
         joined = torch.cat((self.input_layernorm(embeds), self.hidden_norm(hidden)), dim=-1)
         q, k, v = self.self_attn.project(joined, cos_sin)
+        q = q * q.shape[-1] ** -0.5
         cache.append((k, v))
         first_k, first_v = (tensor[:, :, :length] for tensor in cache[0])
         later = [(own_k[:, :, :length], own_v[:, :, :length]) for own_k, own_v in cache[1:]]
         unseen = torch.ones(length, length, dtype=torch.bool).triu(1)
         scores = (q @ first_k.transpose(-1, -2)).masked_fill(unseen, float("-inf"))
         own = [(q * own_k).sum(-1, keepdim=True) for own_k, _ in later]
-        weights = torch.cat((scores, *own), dim=-1).mul(q.shape[-1] ** -0.5).softmax(dim=-1)
+        weights = torch.cat((scores, *own), dim=-1).softmax(dim=-1)
         mixed = weights[..., :length] @ first_v
         for index, (_, own_v) in enumerate(later):
             mixed = mixed + weights[..., length + index, None] * own_v

@@ -44,10 +44,18 @@ class _Stack:
             parameter.sub_(part, alpha=scale)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Peak learning rates: of the blocks' matrices (Muon) and of embeddings, output layer and norms (AdamW)."""
+
+    matrix: float
+    other: float
+
+
 class Optimizer:
     """Descends on one model's loss: warm-up over a twentieth of the steps, then a linear decay to nearly nothing."""
 
-    def __init__(self, model: nn.Module, *, steps: int, matrix_rate: float, other_rate: float) -> None:
+    def __init__(self, model: nn.Module, steps: int, rates: Rates) -> None:
         named = list(model.named_parameters())
         matrices = [p for name, p in named if p.dim() == 2 and not name.startswith(("embed_tokens", "lm_head"))]
         chosen = {id(p) for p in matrices}
@@ -56,10 +64,9 @@ class Optimizer:
             by_shape[parameter.shape].append(parameter)
         self._stacks = [_Stack(group, torch.zeros(len(group), *shape)) for shape, group in by_shape.items()]
         self._others = torch.optim.AdamW(
-            [p for _, p in named if id(p) not in chosen], lr=other_rate, betas=(0.9, 0.98), weight_decay=0.01
+            [p for _, p in named if id(p) not in chosen], lr=rates.other, betas=(0.9, 0.98), weight_decay=0.01
         )
-        self._matrix_rate, self._other_rate = matrix_rate, other_rate
-        self._steps, self._done, self._model = steps, 0, model
+        self._rates, self._steps, self._done, self._model = rates, steps, 0, model
 
     @property
     def fraction(self) -> float:
@@ -76,8 +83,8 @@ class Optimizer:
     @torch.no_grad()
     def _step(self) -> None:
         for stack in self._stacks:
-            stack.step(self._matrix_rate * self.fraction)
+            stack.step(self._rates.matrix * self.fraction)
         for group in self._others.param_groups:
-            group["lr"] = self._other_rate * self.fraction
+            group["lr"] = self._rates.other * self.fraction
         self._others.step()
         self._done += 1

@@ -6,7 +6,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from actors.demo_models.acceptance import ChainAcceptance, chain_acceptance, greedy
 from actors.demo_models.card import CardRow, render_card
-from actors.demo_models.corpus import documents, prompt_length
+from actors.demo_models.corpus import LONGEST_PROMPT, held_out_documents, prompt_length
 from actors.demo_models.draft import Draft
 from actors.demo_models.target import Sizes, Target
 from actors.demo_models.tokenizer import WORD_IDS, encode_words, vocabulary, write_tokenizer
@@ -69,9 +68,11 @@ def _build(folder: Path, recipe: Recipe, on_step: OnStep, evaluated: int) -> tup
         on_step(stage, step, steps, loss)
 
     torch.set_num_threads(recipe.threads)
-    torch.manual_seed(recipe.seed)
     batches = training_batches(recipe)
+    # each stage has its own seed, so that one can be trained again alone
+    torch.manual_seed(recipe.seed)
     target = train_target(batches, Sizes(vocab=len(vocabulary())), recipe, logged)
+    torch.manual_seed(recipe.seed)
     draft = train_draft(target, batches, sorted(WORD_IDS.values()), recipe, logged)
     (folder / "target").mkdir()
     (folder / "draft").mkdir()
@@ -79,7 +80,7 @@ def _build(folder: Path, recipe: Recipe, on_step: OnStep, evaluated: int) -> tup
     write_tokenizer(folder / "target", model_max_length=target.sizes.max_positions)
     draft.save(folder / "draft")
     (folder / "training.jsonl").write_text("\n".join(log) + "\n", encoding="utf-8")
-    rows = evaluate_pair(target, draft, recipe.layout, seed=recipe.seed, amount=evaluated)
+    rows = evaluate_pair(target, draft, recipe.layout, amount=evaluated)
     card = render_card(
         seed=recipe.seed,
         layers=target.sizes.layers,
@@ -91,21 +92,19 @@ def _build(folder: Path, recipe: Recipe, on_step: OnStep, evaluated: int) -> tup
     return rows
 
 
-def held_out_continuations(target: Target, *, seed: int, amount: int) -> list[tuple[Tensor, int]]:
-    """Held-out documents continued greedily by the target: (ids, prompt length), long enough for `evaluate_pair`."""
+def held_out_continuations(target: Target, amount: int) -> list[tuple[Tensor, int]]:
+    """The demo's first prompts continued greedily by the target: (ids, prompt length), as long as evaluation needs."""
     found = []
-    for document in islice(documents(seed + 1, length=64 + NEW_TOKENS, held_out=True), amount):
+    for document in held_out_documents(amount, length=LONGEST_PROMPT + NEW_TOKENS + STEPS + 2):
         start = prompt_length(document)
         ids = torch.tensor(encode_words(document.words[: start + NEW_TOKENS + STEPS + 2]))
         found.append((greedy(target, ids, start), start))
     return found
 
 
-def evaluate_pair(
-    target: Target, draft: Draft, layout: Sequence[int], *, seed: int, amount: int
-) -> tuple[CardRow, ...]:
+def evaluate_pair(target: Target, draft: Draft, layout: Sequence[int], *, amount: int) -> tuple[CardRow, ...]:
     """Accept lengths with the trained and with SGLang's default layout, computed without a server."""
-    sequences = held_out_continuations(target, seed=seed, amount=amount)
+    sequences = held_out_continuations(target, amount)
     rows = []
     for name, taps in (("trained", tuple(layout)), ("default", default_taps(target.sizes.layers))):
         found: ChainAcceptance = chain_acceptance(target, draft, taps, sequences, steps=STEPS, new_tokens=NEW_TOKENS)

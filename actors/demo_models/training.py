@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from actors.demo_models.corpus import documents
 from actors.demo_models.draft import Draft, Keys
-from actors.demo_models.optimizers import Optimizer
+from actors.demo_models.optimizers import Optimizer, Rates
 from actors.demo_models.target import Sizes, Target
 from actors.demo_models.tokenizer import encode_words
 
@@ -20,6 +20,8 @@ OnStep = Callable[[str, int, int, float], None]
 """Called after each step with the stage (`target`, `draft`), the step from 1, the number of steps, and the loss."""
 
 TRAINED_LAYOUT = (0, 3, 7)
+TARGET_RATES = Rates(matrix=0.02, other=4e-3)
+DRAFT_RATES = Rates(matrix=0.04, other=5e-3)
 IGNORED = -100
 """The label that torch's cross entropy skips."""
 
@@ -41,14 +43,14 @@ class Recipe:
     short: int = 80
     short_share: float = 0.8
     batch: int = 16
-    target_steps: int = 560
-    draft_steps: int = 420
+    target_steps: int = 460
+    draft_steps: int = 480
     unrolled: int = 5
-    matrix_rate: float = 0.02
-    other_rate: float = 4e-3
+    target_rates: Rates = TARGET_RATES
+    draft_rates: Rates = DRAFT_RATES
     layout: tuple[int, ...] = TRAINED_LAYOUT
     draft_mlp: int = 384
-    draft_heads: int = 8
+    draft_heads: int = 4
     threads: int = 1
 
     def words_at(self, step: int, steps: int) -> int:
@@ -78,7 +80,7 @@ def training_batches(recipe: Recipe) -> Batches:
 def train_target(batches: Batches, sizes: Sizes, recipe: Recipe, on_step: OnStep) -> Target:
     """Next-token training on what follows each document's header (the header itself is random)."""
     target, steps = Target(sizes), recipe.target_steps
-    optimizer = Optimizer(target, steps=steps, matrix_rate=recipe.matrix_rate, other_rate=recipe.other_rate)
+    optimizer = Optimizer(target, steps, recipe.target_rates)
     for step in range(1, steps + 1):
         ids, told = batches.draw(recipe.batch, recipe.words_at(step, steps))
         logits, _ = target(ids[:, :-1])
@@ -94,7 +96,7 @@ def train_draft(target: Target, batches: Batches, hot_ids: Sequence[int], recipe
     sizes = replace(target.sizes, mlp=recipe.draft_mlp, heads=recipe.draft_heads, kv_heads=recipe.draft_heads // 2)
     draft, steps = Draft(sizes, num_taps=len(recipe.layout), hot_ids=hot_ids), recipe.draft_steps
     draft.speak_like(target.lm_head.weight)
-    optimizer = Optimizer(draft, steps=steps, matrix_rate=recipe.matrix_rate, other_rate=recipe.other_rate)
+    optimizer = Optimizer(draft, steps, recipe.draft_rates)
     to_draft_id = torch.full((sizes.vocab,), IGNORED)
     to_draft_id[draft.hot_ids] = torch.arange(len(hot_ids))
     for step in range(1, steps + 1):
