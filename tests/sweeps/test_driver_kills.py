@@ -1,19 +1,15 @@
 """A real driver on a real Ray, killed at five moments and then told to stop: every trial counts exactly once.
 
-The server is a stand-in under the real guard; records, Optuna's storage and MLflow's are the real ones.
+Records, Optuna's storage and MLflow's are the real ones. The server of the five moments is a stand-in under the real
+guard, and SGLang itself among the long points; one moment is always SGLang's own.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,123 +17,68 @@ from typing import Any
 import optuna
 import pytest
 from doubles.fake_sglang import make_fake_python
+from driver_process import Driver, digests, wait_for_none, wait_for_server
 from tiny_models import TinyPair
 
-from actors.engines.guarded_process import MARKER
 from results.store import StudyFolder
 
-DRIVER = Path(__file__).with_name("drive.py")
+DEMO_PAIR = Path(__file__).parents[2] / "sweeps" / "specs" / "demo_pair"
 
 
-class Driver:
-    """One driver process; events are read as it prints them."""
-
-    def __init__(self, spec: Path, home: Path, *moment: str) -> None:
-        root = Path(__file__).parents[2]
-        environment = os.environ | {"PYTHONPATH": str(root)}
-        self.process = subprocess.Popen(
-            [sys.executable, str(DRIVER), str(spec), str(home), *moment],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def until(self, event: str, trial: str = "") -> dict[str, Any]:
-        """Read on to this event."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            told: dict[str, Any] = json.loads(line)
-            if told["event"] == event and trial in ("", told.get("trial")):
-                return told
-        assert self.process.stderr is not None
-        raise AssertionError(f"no {event} {trial}: {self.process.stderr.read()[-3000:]}")
-
-    def end(self, timeout_s: float = 60.0) -> int:
-        try:
-            self.process.communicate(timeout=timeout_s)
-        finally:
-            self.process.kill()
-        return self.process.returncode
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        assert self.end() == -signal.SIGKILL
-
-
-def servers(study: str) -> dict[int, int]:
-    """Ports of the stand-in servers of this study that live, by pid."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            pid = int(entry.name)
-            if f"{MARKER}={study}-".encode() in (entry / "environ").read_bytes():
-                words = (entry / "cmdline").read_bytes().decode().split("\0")
-                found[pid] = int(words[words.index("--port") + 1])
-    return found
-
-
-def wait_for_server(study: str) -> int:
-    """Until a server of the study answers; its port."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        for port in servers(study).values():
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
-                return port
-        time.sleep(0.05)
-    raise AssertionError("no server answers")
-
-
-def wait_for_none(study: str, timeout_s: float = 20.0) -> None:
-    end = time.monotonic() + timeout_s
-    while left := servers(study):
-        assert time.monotonic() < end, f"left behind: {left}"
-        time.sleep(0.1)
-
-
-def digests(folder: StudyFolder) -> dict[str, str]:
-    """Every file of every record by name."""
-    files = sorted(path for path in folder.records_path.rglob("*") if path.is_file())
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-@pytest.fixture
-def sweep(tmp_path: Path, tiny_pair: TinyPair, ray_address: str) -> Iterator[tuple[Path, StudyFolder]]:
-    """A spec of five servers (one baseline), one at a time, each measured for about a second."""
-    name = f"kills{os.getpid()}"
+def stand_in(folder: Path, pair: TinyPair) -> dict[str, Any]:
+    """A stand-in server that likes one layout; a trial takes about a second."""
     behaviour = {"step_ms": 20, "grandchildren": True, "good_ids": [-1, 2, 6]}
-    spec = {
+    engine = {"python": str(make_fake_python(folder)), "env": {"FAKE_SGLANG": json.dumps(behaviour)}}
+    return {"target": str(pair.target), "draft": str(pair.draft), "engine": engine}
+
+
+def real(_: Path, __: TinyPair) -> dict[str, Any]:
+    """SGLang itself, serving the demo pair."""
+    engine = {"args": {"context_length": 512, "max_total_tokens": 4096}}
+    return {"target": str(DEMO_PAIR / "target"), "draft": str(DEMO_PAIR / "draft"), "engine": engine}
+
+
+def make_sweep(
+    models: dict[str, Any], folder: Path, ray_address: str, space: dict[str, Any]
+) -> tuple[Path, StudyFolder]:
+    """A spec on the test's Ray, one server at a time, and the folder its study will have."""
+    name = f"kills{os.getpid()}"
+    engine = {"device": "cpu", "stop_grace_s": 1.0, "switching": "off"} | models["engine"]
+    spec = models | {
         "study": name,
-        "target": str(tiny_pair.target),
-        "draft": str(tiny_pair.draft),
-        "engine": {
-            "python": str(make_fake_python(tmp_path)),
-            "device": "cpu",
-            "env": {"FAKE_SGLANG": json.dumps(behaviour)},
-            "stop_grace_s": 1.0,
-            "switching": "off",
-        },
+        "engine": engine,
         "cluster": {"address": ray_address, "max_parallel": 1},
-        "space": {
-            "layout": ["default", [0, 3, 7]],
-            "num_steps": [1, 2],
-            "eagle_topk": [1],
-            "num_draft_tokens": [2, 4],
-            "tp_size": [1],
-        },
+        "space": {"layout": ["default", [0, 3, 7]], "tp_size": [1], "eagle_topk": [1]} | space,
         "suspect": {"layout": "default", "num_steps": 1, "eagle_topk": 1, "num_draft_tokens": 4},
         "isolate": False,
         "workload": {"prompts": 2, "concurrency": [1], "max_new_tokens": 16, "warmup_prompts": 1},
+        "objective": {"metric": "accept_length"},
         "search": {"sampler": "random"},
         "budget": {"confirmations": 0},
+        "isolate": False,
     }
-    path = tmp_path / "spec.yaml"
+    path = folder / "spec.yaml"
     path.write_text(json.dumps(spec))
-    yield path, StudyFolder(tmp_path / "home" / name)
-    wait_for_none(name)
+    return path, StudyFolder(folder / "home" / name)
 
 
-@pytest.mark.timeout(600)
+@pytest.fixture(
+    params=[
+        pytest.param(stand_in, id="stand_in", marks=pytest.mark.timeout(600)),
+        pytest.param(real, id="sglang", marks=[pytest.mark.server, pytest.mark.evidence, pytest.mark.timeout(3600)]),
+    ]
+)
+def sweep(
+    request: pytest.FixtureRequest, tmp_path: Path, tiny_pair: TinyPair, ray_address: str
+) -> Iterator[tuple[Path, StudyFolder]]:
+    """Five servers, one of them a baseline."""
+    made = make_sweep(
+        request.param(tmp_path, tiny_pair), tmp_path, ray_address, {"num_steps": [1, 2], "num_draft_tokens": [2, 4]}
+    )
+    yield made
+    wait_for_none(made[1].path.name)
+
+
 def test_every_trial_counts_once_whenever_the_driver_is_killed(sweep: tuple[Path, StudyFolder]) -> None:
     spec, folder = sweep
     study, home = folder.path.name, folder.path.parent
@@ -169,19 +110,19 @@ def test_every_trial_counts_once_whenever_the_driver_is_killed(sweep: tuple[Path
 
     # 3: measured, but not written; it is the second attempt at the suspect
     driver = Driver(spec, home, "before_write", "t0001-a2")
-    assert driver.end(90) == -signal.SIGKILL
+    assert driver.end(600) == -signal.SIGKILL
     assert folder.trial_ids() == ("baseline-tp1-a1",)
     check_kept()
 
     # 4: written, but the study was not told
     driver = Driver(spec, home, "after_write", "t0002-a3")
-    assert driver.end(90) == -signal.SIGKILL
+    assert driver.end(600) == -signal.SIGKILL
     assert folder.trial_ids() == ("baseline-tp1-a1", "t0002-a3")
     check_kept()
 
     # 5: told, but MLflow and the terminal do not know
     driver = Driver(spec, home, "after_tell", "t0003-a1")
-    assert driver.end(90) == -signal.SIGKILL
+    assert driver.end(600) == -signal.SIGKILL
     assert folder.trial_ids() == ("baseline-tp1-a1", "t0002-a3", "t0003-a1")
     check_kept()
 
@@ -246,3 +187,28 @@ def test_a_second_driver_is_refused_while_the_first_lives(sweep: tuple[Path, Stu
         time.sleep(0.1)
         first.process.send_signal(signal.SIGINT)
         first.end()
+
+
+@pytest.mark.server
+def test_a_driver_killed_while_a_real_server_is_measured(tmp_path: Path, tiny_pair: TinyPair, ray_address: str) -> None:
+    space = {"layout": ["default"], "num_steps": [1], "num_draft_tokens": [4]}
+    spec, folder = make_sweep(real(tmp_path, tiny_pair), tmp_path, ray_address, space)
+    study, home = folder.path.name, folder.path.parent
+    driver = Driver(spec, home)
+    driver.until("started", "t0000-a1")
+    wait_for_server(study)
+    driver.kill()
+    wait_for_none(study)
+    kept = digests(folder)
+    assert folder.trial_ids() == ("baseline-tp1-a1",)
+
+    driver = Driver(spec, home)
+    result = driver.until("result")
+    assert driver.end() == 0
+    assert (result["reason"], result["done"], result["failed"]) == ("exhausted", 2, 0)
+    wait_for_none(study)
+    again = folder.record("t0001-a2")
+    assert (again.role, again.retry_of, again.ok) == ("suspect", "t0000-a1", True)
+    assert again.cells[0].accept_length is not None
+    assert 1.0 <= again.cells[0].accept_length.value <= 2.1
+    assert {path: digest for path, digest in digests(folder).items() if path in kept} == kept
