@@ -55,7 +55,6 @@ def make_sweep(
         "objective": {"metric": "accept_length"},
         "search": {"sampler": "random"},
         "budget": {"confirmations": 0},
-        "isolate": False,
     }
     path = folder / "spec.yaml"
     path.write_text(json.dumps(spec))
