@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from results.records import TrialRecord
 from results.summary import CellSummary, Estimate
+
+if TYPE_CHECKING:
+    # every spec is checked against the names below; a record's classes are not needed for that
+    from results.records import TrialRecord
 
 Goal = Literal["maximize", "minimize"]
 Metric = Literal[

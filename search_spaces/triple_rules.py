@@ -115,9 +115,11 @@ def _adaptive(case: TripleCase) -> Verdict:
 
 
 def _all_or_none(case: TripleCase) -> Verdict:
+    if None not in case.numbers:
+        return None
     names = ("num_steps", "eagle_topk", "num_draft_tokens")
     missing = [name for name, value in zip(names, case.numbers, strict=True) if value is None]
-    if not missing or len(missing) == len(names):
+    if len(missing) == len(names):
         return None
     return f"give all three or none: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} unset"
 

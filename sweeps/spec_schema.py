@@ -51,7 +51,6 @@ class Section(BaseModel):
         frozen=True,
         strict=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
         hide_input_in_errors=True,
     )
 
