@@ -14,6 +14,8 @@ from sweeps.spec_yaml import KeyPath
 
 Problem = tuple[KeyPath, str]
 
+MISSING = "this key is required"
+
 _KINDS = {
     "int_type": "is not a whole number",
     "int_from_float": "is not a whole number",
@@ -45,7 +47,7 @@ def explain(error: ErrorDetails, root: type[BaseModel]) -> Problem:
         value = value["kind"]
         return (*path, "kind"), f"{show(value)} is not legal here{nearest(str(value), list(ENGINES))}"
     if kind == "missing":
-        return path, "this key is required"
+        return path, MISSING
     return path, " ".join(_message(error, kind, value).split())
 
 

@@ -15,7 +15,7 @@ from sweeps.nearest import nearest
 from sweeps.overrides import Override, apply_overrides, parse_overrides
 from sweeps.spec_checks import problems_between
 from sweeps.spec_fields import show
-from sweeps.spec_problems import Problem, explain
+from sweeps.spec_problems import MISSING, Problem, explain
 from sweeps.spec_schema import SweepSpec
 from sweeps.spec_yaml import Document, KeyPath, read_yaml, show_path
 
@@ -76,8 +76,11 @@ class SpecSource:
         return spec
 
     def refusal(self, problems: Sequence[Problem]) -> InputError:
-        """One line for the first problem in the file's order, and how many more there are."""
-        path, message = min(problems, key=lambda problem: self._document.line(problem[0]))
+        """One line for the first problem in the file's order, and how many more there are.
+
+        A missing key comes last: an unknown one is most often the same key misspelt.
+        """
+        path, message = min(problems, key=lambda problem: (problem[1] == MISSING, self._document.line(problem[0])))
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return InputError(f"{self._where(path)}: {show_path(path)}: {message}{more}")
 

@@ -332,3 +332,10 @@ def test_every_key_is_described_in_the_schema() -> None:
 
 def _described(value: dict[str, object]) -> bool:
     return "description" in value or "$ref" in value
+
+
+def test_a_misspelt_key_is_named_before_the_one_it_should_have_been(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("target: a\ndraft: b\nspce: {num_steps: [1]}\n")
+    with pytest.raises(InputError, match=r"spec\.yaml:3: spce: unknown key.*space"):
+        parse_spec(path)
