@@ -23,6 +23,7 @@ from actors.sglang_plugin.orders import (
 from search_spaces.config import EngineConfig, Triple
 
 POLL_S = 0.02
+ANSWER_GRACE_S = 30.0
 TRIPLE_NAMES = ("num_steps", "eagle_topk", "num_draft_tokens")
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -114,12 +115,14 @@ class LiveControl:
         refused = _flush(base_url, timeout_s)
         if refused:
             return NotSwitched(reason=refused)
-        deadline = started + timeout_s
+        # the flush returns when rank 0 has obeyed; the others do so at the same time, or have no plugin
+        patience_s = min(timeout_s, ANSWER_GRACE_S)
+        deadline = time.monotonic() + patience_s
         while len(answers := self._folder.answers(order.sequence)) < ranks:
             if not is_alive():
                 return NotSwitched(reason="the server died during the switch")
             if time.monotonic() > deadline:
-                return NotSwitched(reason=_silence(answers, ranks, timeout_s))
+                return NotSwitched(reason=_silence(answers, ranks, patience_s))
             time.sleep(POLL_S)
         return _judge(order, answers, time.monotonic() - started)
 
@@ -137,10 +140,10 @@ def _judge(order: Order, answers: tuple[Answer, ...], elapsed_s: float) -> Switc
     return Switched(elapsed_s=elapsed_s, running=answers[0].running)
 
 
-def _silence(answers: tuple[Answer, ...], ranks: int, timeout_s: float) -> str:
+def _silence(answers: tuple[Answer, ...], ranks: int, waited_s: float) -> str:
     if not answers:
-        return f"no rank answered in {timeout_s:g} s: is the plugin loaded, and does this SGLang know load_plugins?"
-    return f"{len(answers)} of {ranks} ranks answered in {timeout_s:g} s"
+        return f"no rank answered in {waited_s:g} s: is the plugin loaded, and does this SGLang know load_plugins?"
+    return f"{len(answers)} of {ranks} ranks answered in {waited_s:g} s"
 
 
 def _flush(base_url: str, timeout_s: float) -> str | None:
