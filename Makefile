@@ -34,17 +34,17 @@ install: $(VENV)/.installed
 $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 	@echo "setting up $(VENV) (a few minutes, once)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install "$(TORCH)"
-	$(PIP) install --no-deps -r requirements/cpu.txt
+	$(PIP) install --no-compile "$(TORCH)"
+	$(PIP) install --no-compile --no-deps -r requirements/cpu.txt
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/.installed-dev: requirements/dev.txt $(VENV)/.installed
-	$(PIP) install --no-deps -r requirements/dev.txt
+	$(PIP) install --no-compile --no-deps -r requirements/dev.txt
 	touch $@
 
 $(VENV)/.installed-evidence: requirements/evidence.txt $(VENV)/.installed-dev
-	$(PIP) install --no-deps -r requirements/evidence.txt
+	$(PIP) install --no-compile --no-deps -r requirements/evidence.txt
 	touch $@
 
 clean: ## remove the virtualenv; studies are kept
