@@ -13,7 +13,7 @@ from actors.probing import probe_tokens
 from results.feed import FeedReport, SlotMatch, match_feed
 from results.probed_feed import ProbedFeed
 from results.store import StudyFolder
-from search_spaces.config import EngineConfig
+from search_spaces.config import EngineConfig, Triple
 from search_spaces.model_facts import TargetFacts
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
@@ -22,6 +22,7 @@ from sweeps.isolation_ends import setting_of_config
 from sweeps.loop import WAIT_S, Pool
 
 FOLDER = "probes"
+SMALLEST = Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +38,16 @@ class ProbePlan:
 
 
 def plan_probe(config: EngineConfig, context: RuleContext) -> ProbePlan:
-    """Probe `config`, and the same at tp 1."""
-    alone = replace(config, tp_size=1)
-    legal = not isinstance(resolve_setting(setting_of_config(alone), context), Illegal)
-    return ProbePlan(served=config, alone=alone if legal else None)
+    """Probe `config`'s layout at its TP size and at tp 1, with the smallest triple: a draft is fed a prompt's states
+    before it proposes anything, so one probe serves every triple."""
+    small = replace(config, triple=SMALLEST)
+    served = small if _is_legal(small, context) else config
+    alone = replace(served, tp_size=1)
+    return ProbePlan(served=served, alone=alone if _is_legal(alone, context) else None)
+
+
+def _is_legal(config: EngineConfig, context: RuleContext) -> bool:
+    return not isinstance(resolve_setting(setting_of_config(config), context), Illegal)
 
 
 def run_probes(
