@@ -60,7 +60,8 @@ def run_probes(
 ) -> tuple[ProbedFeed, ...]:
     """Probe every configuration once and match what was fed; empty when told to stop. Failures are results."""
     configs = list(dict.fromkeys(config for plan in plans for config in plan.configs))
-    configs.sort(key=lambda config: config.tp_size)
+    # corners end with the largest TP size, whose server may still run
+    configs.sort(key=lambda config: -config.tp_size)
     tokens = probe_tokens(target.num_layers, target.hidden_size)
     outcomes: dict[EngineConfig, TrialOutcome] = {}
     waiting, running = list(configs), dict[str, EngineConfig]()

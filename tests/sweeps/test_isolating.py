@@ -132,7 +132,7 @@ def test_only_what_is_missing_is_run_once_and_the_verdicts_are_kept(place: Study
     assert [config.tp_size for config in launched] == [1, 1, 1, 1, 2, 2]
     job = pool.launched[0]
     assert (job.workload.temperature, job.workload.concurrency) == (0.0, (1,))
-    assert pool.probed == [replace(SUSPECT, tp_size=1), SUSPECT]
+    assert pool.probed == [SUSPECT, replace(SUSPECT, tp_size=1)]
     isolated = found.conclude(done)
     assert {r.role for r in place.records.records()} == {"search", "corner"}
     assert all(corner.pairs for corner in isolated.case.corners.values())
