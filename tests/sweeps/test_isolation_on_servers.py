@@ -156,7 +156,8 @@ def test_every_planted_situation(tmp_path: Path, capsys: pytest.CaptureFixture[s
         }
         for name, content in sorted(found.items())
     }
-    RESULTS.write_text(json.dumps({"schema": 1, "prompts": found["b: layout"]["gap"]["prompts"], "situations": rows}, indent=1) + "\n")
+    prompts = found["b: layout"]["gap"]["prompts"]
+    RESULTS.write_text(json.dumps({"schema": 1, "prompts": prompts, "situations": rows}, indent=1) + "\n")
     for name, causes in wanted.items():
         check(found[name], causes)
     assert found["c: TP, partial sums"]["probes"][-1]["fault"] == "partial"
