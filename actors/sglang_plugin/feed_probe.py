@@ -75,7 +75,7 @@ class FeedProbe:
         streams = unpack(captured, len(self._target.layers))
         ids = args[0] if args else kwargs["input_ids"]
         kept = self._order.max_tokens if self._order is not None and self._rank == 0 else 0
-        self._pending = np.stack([to_numpy(stream[:kept]) for stream in streams]), ids.cpu().numpy()
+        self._pending = np.stack([to_numpy(stream[:kept]) for stream in streams]), ids.cpu().numpy().copy()
         return hidden, repack(captured, [streams[index] for index in configured])
 
     def _on_draft(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -128,7 +128,8 @@ def repack(captured: Any, kept: list[torch.Tensor]) -> Any:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().float().cpu().numpy()
+    """A copy: on a CPU the array would else share SGLang's buffers, which the next batch overwrites."""
+    return tensor.detach().float().cpu().numpy().copy()
 
 
 def inner_model(model: Any) -> Any:

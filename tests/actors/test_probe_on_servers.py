@@ -8,12 +8,13 @@ import pytest
 from doubles.tp_fault import fault_environment, plant
 from server_specs import real_spec, speculative
 from tiny_models import TinyPair
+from tokenizers import Tokenizer
 
 from actors.engines.guarded_process import find_leftovers
 from actors.engines.switching_server import SwitchingServer
 from actors.job import TrialJob
 from actors.load.workload import Workload, prompt_of
-from actors.probing import run_probe
+from actors.probing import run_probe, shortest_prompts
 from results.feed import FeedCapture, describe_feed, match_feed
 from search_spaces.config import Taps, Triple
 
@@ -59,11 +60,15 @@ def test_every_slot_and_every_planted_fault_is_named_at_tp_1_and_2(tiny_pair: Ti
     finally:
         engine.close()
     assert find_leftovers(spec.owner) == []
+    tokenizer = Tokenizer.from_file(str(tiny_pair.target / "tokenizer.json"))
+    sent = [token for prompt in shortest_prompts(WORKLOAD) for token in tokenizer.encode(prompt.text).ids]
     for layout in LAYOUTS:
         for feeds in (alone[layout], split[layout]):
             report = match_feed(feeds, alone[layout][0], slots=3)
             assert report.layout == layout
             assert report.fault is None
+            # SGLang's buffers are overwritten by the next batch: what was recorded is what was sent
+            assert feeds[-1].input_ids.tolist() == sent[:24]
             assert report.tokens > 8
             assert max(match.error for match in report.matches) < 1e-4
             assert min(match.next_error for match in report.matches) > 0.01
