@@ -101,19 +101,26 @@ def _record(engine: Engine, job: TrialJob, prefix: Path, max_tokens: int) -> tup
         death = engine.failure_now()
         text = " ".join(str(problem).split()) or type(problem).__name__
         return death or Failure(phase="measure", kind="client", message=f"a probed request failed: {text}")
-    return _read(prefix, job.config.tp_size)
+    return _read(prefix, job.config.tp_size, min(seen, max_tokens))
 
 
-def _read(prefix: Path, ranks: int) -> tuple[FeedCapture, ...] | Failure:
-    """All ranks' files; ranks other than the first write theirs a moment later than the flush is answered."""
-    files = [Path(f"{prefix}.{rank}.npz") for rank in range(ranks)]
+def _read(prefix: Path, ranks: int, tokens: int) -> tuple[FeedCapture, ...] | Failure:
+    """All ranks' files with so many tokens. Every flush writes them anew, on ranks other than the first a moment after
+    it is answered, so a file may be an earlier one; what is there in the end is taken."""
     deadline = time.monotonic() + FILE_TIMEOUT_S
-    while missing := [rank for rank, file in enumerate(files) if not file.is_file()]:
-        if time.monotonic() > deadline:
-            message = f"rank {missing[0]} of {ranks} recorded nothing: this draft's class may have another forward"
+    while True:
+        files = [Path(f"{prefix}.{rank}.npz") for rank in range(ranks)]
+        found = [load_capture(file, rank) if file.is_file() else None for rank, file in enumerate(files)]
+        captures = [capture for capture in found if capture is not None]
+        late = time.monotonic() > deadline
+        if len(captures) == ranks and (late or all(len(capture.input_ids) >= tokens for capture in captures)):
+            return tuple(captures)
+        if late:
+            message = (
+                f"rank {found.index(None)} of {ranks} recorded nothing: this draft's class may have another forward"
+            )
             return Failure(phase="measure", kind="mismatch", message=message)
         time.sleep(0.05)
-    return tuple(load_capture(file, rank) for rank, file in enumerate(files))
 
 
 def _ask(base_url: str, prompt: Prompt, workload: Workload) -> int:
