@@ -70,9 +70,9 @@ def servers(study: str) -> dict[int, int]:
 
 def wait_for_server(study: str) -> int:
     """Until a server of the study answers; its port."""
-    end = time.monotonic() + 300
+    end = time.monotonic() + 120
     while time.monotonic() < end:
-        for port in filter(None, servers(study).values()):
+        for port in {port for port in servers(study).values() if port}:
             with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
                 return port
         time.sleep(0.05)

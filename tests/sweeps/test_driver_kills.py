@@ -35,7 +35,14 @@ def stand_in(folder: Path, pair: TinyPair) -> dict[str, Any]:
 def real(_: Path, __: TinyPair) -> dict[str, Any]:
     """SGLang itself, serving the demo pair."""
     engine = {"args": {"context_length": 512, "max_total_tokens": 4096}}
-    return {"target": str(DEMO_PAIR / "target"), "draft": str(DEMO_PAIR / "draft"), "engine": engine}
+    # long enough to be caught while it is measured
+    workload = {"prompts": 4, "concurrency": [1], "max_new_tokens": 200, "warmup_prompts": 1}
+    return {
+        "workload": workload,
+        "target": str(DEMO_PAIR / "target"),
+        "draft": str(DEMO_PAIR / "draft"),
+        "engine": engine,
+    }
 
 
 def make_sweep(
@@ -44,14 +51,15 @@ def make_sweep(
     """A spec on the test's Ray, one server at a time, and the folder its study will have."""
     name = f"kills{os.getpid()}"
     engine = {"device": "cpu", "stop_grace_s": 1.0, "switching": "off"} | models["engine"]
-    spec = models | {
+    spec = {
+        "workload": {"prompts": 2, "concurrency": [1], "max_new_tokens": 16, "warmup_prompts": 1},
+        **models,
         "study": name,
         "engine": engine,
         "cluster": {"address": ray_address, "max_parallel": 1},
         "space": {"layout": ["default", [0, 3, 7]], "tp_size": [1], "eagle_topk": [1]} | space,
         "suspect": {"layout": "default", "num_steps": 1, "eagle_topk": 1, "num_draft_tokens": 4},
         "isolate": False,
-        "workload": {"prompts": 2, "concurrency": [1], "max_new_tokens": 16, "warmup_prompts": 1},
         "objective": {"metric": "accept_length"},
         "search": {"sampler": "random"},
         "budget": {"confirmations": 0},
@@ -189,6 +197,7 @@ def test_a_second_driver_is_refused_while_the_first_lives(sweep: tuple[Path, Stu
 
 
 @pytest.mark.server
+@pytest.mark.timeout(600)
 def test_a_driver_killed_while_a_real_server_is_measured(tmp_path: Path, tiny_pair: TinyPair, ray_address: str) -> None:
     space = {"layout": ["default"], "num_steps": [1], "num_draft_tokens": [4]}
     spec, folder = make_sweep(real(tmp_path, tiny_pair), tmp_path, ray_address, space)
