@@ -79,6 +79,14 @@ def wait_for_server(study: str) -> int:
     raise AssertionError("no server answers")
 
 
+def wait_for_launch(study: str) -> None:
+    """Until a server of the study has been started, long before it can answer."""
+    end = time.monotonic() + 120
+    while not any(servers(study).values()):
+        assert time.monotonic() < end, "no server was started"
+        time.sleep(0.05)
+
+
 def wait_for_none(study: str, timeout_s: float = 20.0) -> None:
     end = time.monotonic() + timeout_s
     while left := servers(study):

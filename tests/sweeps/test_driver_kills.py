@@ -17,7 +17,7 @@ from typing import Any
 import optuna
 import pytest
 from doubles.fake_sglang import make_fake_python
-from driver_process import Driver, digests, wait_for_none, wait_for_server
+from driver_process import Driver, digests, wait_for_launch, wait_for_none, wait_for_server
 from tiny_models import TinyPair
 
 from results.store import StudyFolder
@@ -198,13 +198,14 @@ def test_a_second_driver_is_refused_while_the_first_lives(sweep: tuple[Path, Stu
 
 @pytest.mark.server
 @pytest.mark.timeout(600)
-def test_a_driver_killed_while_a_real_server_is_measured(tmp_path: Path, tiny_pair: TinyPair, ray_address: str) -> None:
+def test_a_driver_killed_while_a_real_server_starts(tmp_path: Path, tiny_pair: TinyPair, ray_address: str) -> None:
     space = {"layout": ["default"], "num_steps": [1], "num_draft_tokens": [4]}
     spec, folder = make_sweep(real(tmp_path, tiny_pair), tmp_path, ray_address, space)
     study, home = folder.path.name, folder.path.parent
     driver = Driver(spec, home)
     driver.until("started", "t0000-a1")
-    wait_for_server(study)
+    wait_for_launch(study)
+    time.sleep(1)
     driver.kill()
     wait_for_none(study)
     kept = digests(folder)
