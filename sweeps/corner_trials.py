@@ -19,9 +19,10 @@ from sweeps.interrupts import StopRequest
 from sweeps.isolation_ends import IsolationEnds, setting_of_config
 from sweeps.ledger import Ledger, counts_as_result
 from sweeps.legal_space import Candidate
-from sweeps.loop import LoopPlan, Pool, Reason, SweepLoop
+from sweeps.loop import LoopPlan, Reason, SweepLoop
 from sweeps.observers import Observer
 from sweeps.recording import Store
+from sweeps.seams import Pool
 from sweeps.study_trial import StudyTrial
 from sweeps.tasks import FixedTrial
 

@@ -19,7 +19,7 @@ from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
 from sweeps.interrupts import StopRequest
 from sweeps.isolation_ends import setting_of_config
-from sweeps.loop import WAIT_S, Pool
+from sweeps.seams import WAIT_S, Pool
 
 FOLDER = "probes"
 SMALLEST = Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2)

@@ -36,9 +36,9 @@ from sweeps.home import StudyPlace
 from sweeps.interrupts import StopRequest, stop_signals
 from sweeps.isolation_ends import IsolationEnds, choose_ends, trained_on
 from sweeps.lease import hold_folder
-from sweeps.loop import Pool
 from sweeps.observers import Observer, Observers
 from sweeps.planning import SweepPlan, make_plan
+from sweeps.seams import Pool
 from sweeps.spec_schema import SweepSpec
 from sweeps.study_status import objective_of
 from sweeps.tracking import tracking_observers

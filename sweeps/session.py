@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from results.objective import Objective
 from results.records import TrialRecord
-from sweeps.loop import tell_record
 from sweeps.resume import Reconciliation, reconcile
+from sweeps.search_trials import tell_record
 from sweeps.study import SearchStudy
 
 logger = logging.getLogger(__name__)

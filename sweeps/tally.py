@@ -1,0 +1,83 @@
+"""What a study has cost so far, over all sessions of its drivers: trials done, launches, time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from results.records import TrialRecord
+from sweeps.progress import Standing
+from sweeps.seams import Study
+
+ELAPSED = "specsweep.elapsed_s"
+"""The study attribute with the time that drivers have spent on it."""
+KEEP_TIME_S = 20.0
+
+
+class Tally:
+    """Counts trials, each by its latest attempt, and the launches that were paid for. Rebuilt from the records."""
+
+    def __init__(self, records: Sequence[TrialRecord]) -> None:
+        repeated = {record.retry_of for record in records}
+        last = [record for record in records if record.trial_id not in repeated]
+        self._done, self._failed = len(last), sum(not record.ok for record in last)
+        self._durations_s = [_duration_s(record) for record in records if record.ok]
+        self.launches = sum(_cost_a_launch(record) for record in records)
+
+    def started(self) -> None:
+        """A trial starts; it counts as a launch until its record says that none was needed."""
+        self.launches += 1
+
+    def ended(self, record: TrialRecord) -> None:
+        """An attempt is over."""
+        self.launches -= not _cost_a_launch(record)
+        if record.ok:
+            self._durations_s.append(_duration_s(record))
+
+    def settled(self, record: TrialRecord) -> None:
+        """The trial is over with this record, and not tried again."""
+        self._done += 1
+        self._failed += not record.ok
+
+    def standing(self, *, running: int, left: int, elapsed_s: float) -> Standing:
+        """Where the sweep stands. The time left assumes that trials go on taking as long as they did."""
+        mean_s = sum(self._durations_s) / len(self._durations_s) if self._durations_s else None
+        return Standing(
+            done=self._done,
+            failed=self._failed,
+            running=running,
+            left=left,
+            elapsed_s=elapsed_s,
+            time_left_s=None if mean_s is None else mean_s * (left + running / 2) / max(1, running),
+        )
+
+
+class DriverTime:
+    """The time that drivers have spent on the study, this one included; kept in the study for the next."""
+
+    def __init__(self, study: Study, clock: Callable[[], float] = time.monotonic) -> None:
+        self._study, self._clock = study, clock
+        self._before_s = float(study.attr(ELAPSED) or 0.0)
+        self._started_s = self._kept_s = clock()
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._before_s + self._clock() - self._started_s
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to keep the time again."""
+        return self._clock() - self._kept_s >= KEEP_TIME_S
+
+    def keep(self) -> None:
+        self._kept_s = self._clock()
+        self._study.set_attr(ELAPSED, round(self.elapsed_s, 1))
+
+
+def _duration_s(record: TrialRecord) -> float:
+    return record.finished_at_unix_s - record.started_at_unix_s
+
+
+def _cost_a_launch(record: TrialRecord) -> bool:
+    """False when a running server was switched to the trial's configuration."""
+    return record.launch is None or record.launch.weights_loaded
