@@ -70,11 +70,28 @@ def measured_settings(records: Sequence[TrialRecord]) -> tuple[MeasuredSetting, 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchValue:
-    """One launch's value of the objective, corrected for drift if there was any."""
+    """One trial's value of the objective, corrected for drift (by `factor`) if there was any."""
 
     record: TrialRecord
     cell: CellSummary
     estimate: Estimate
+    factor: float = 1.0
+
+
+def all_launch_values(
+    setting: MeasuredSetting,
+    objective: Objective,
+    corrected: Callable[[float, float], float] = lambda value, _: value,
+) -> tuple[LaunchValue, ...]:
+    """The values of a setting's ranked cells, one a trial, in the order of the records."""
+    values = []
+    for record in setting.measured:
+        cell = objective.cell(record)
+        estimate = objective.estimate(cell) if cell is not None and cell.ranked else None
+        if cell is not None and estimate is not None and estimate.value > 0:
+            factor = corrected(1.0, cell.started_at_unix_s or record.started_at_unix_s)
+            values.append(LaunchValue(record=record, cell=cell, estimate=scaled(estimate, factor), factor=factor))
+    return tuple(values)
 
 
 def launch_values(
@@ -82,19 +99,13 @@ def launch_values(
     objective: Objective,
     corrected: Callable[[float, float], float] = lambda value, _: value,
 ) -> tuple[LaunchValue, ...]:
-    """The values of a setting's ranked cells, one a launch; fresh confirming launches alone when there are any.
+    """The values that speak for a setting: of all launches, or of fresh confirming launches alone when there are any.
 
     The first value of a winner is biased upwards, because it won; its confirmation is not.
     """
-    values = []
-    for record in setting.measured:
-        cell = objective.cell(record)
-        estimate = objective.estimate(cell) if cell is not None and cell.ranked else None
-        if cell is not None and estimate is not None and estimate.value > 0:
-            factor = corrected(1.0, cell.started_at_unix_s or record.started_at_unix_s)
-            values.append(LaunchValue(record=record, cell=cell, estimate=scaled(estimate, factor)))
-    confirming = [value for value in values if value.record.role == "confirm"]
-    return tuple(confirming or values)
+    values = all_launch_values(setting, objective, corrected)
+    confirming = tuple(value for value in values if value.record.role == "confirm")
+    return confirming or values
 
 
 def mean_estimate(estimates: Sequence[Estimate]) -> Estimate | None:

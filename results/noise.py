@@ -18,10 +18,12 @@ class NoiseFloor:
     """By how much, relatively, two launches of one configuration differ 95 times in 100.
 
     `repeats` counts the launches beyond the first of every configuration it was measured on; with 0 the floor is
-    assumed (a prior of 1 % deviation), not measured.
+    assumed (a prior of 1 % deviation), not measured. `selected` is True when one of the launches is the one that a
+    winner won by (`results/launch_noise.py`): such a floor is rather too wide.
     """
 
     spread: ModeratedSpread
+    selected: bool = False
 
     @property
     def relative(self) -> float:
@@ -38,12 +40,14 @@ class NoiseFloor:
     def __str__(self) -> str:
         if not self.repeats:
             return f"{self.relative:.1%} (assumed: no configuration was launched twice)"
-        return f"{self.relative:.1%} (measured on {self.repeats} repeated launches)"
+        launches = "1 repeated launch" if self.repeats == 1 else f"{self.repeats} repeated launches"
+        selected = "; the one that made the winner is among them, so rather less than that" if self.selected else ""
+        return f"{self.relative:.1%} (measured on {launches}{selected})"
 
 
-def noise_floor(groups: Sequence[Sequence[float]]) -> NoiseFloor:
+def noise_floor(groups: Sequence[Sequence[float]], *, selected: bool = False) -> NoiseFloor:
     """From the values of configurations, one entry a launch. Values must be positive."""
-    return NoiseFloor(spread=moderated_spread(groups))
+    return NoiseFloor(spread=moderated_spread(groups), selected=selected)
 
 
 def log_half_width(estimate: Estimate) -> float:

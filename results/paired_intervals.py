@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from results.cells import acceptance_pairs, throughput_pairs
 from results.measured_settings import RowsOf
@@ -38,6 +38,21 @@ class PairedIntervals:
             if len(one.keys() & other.keys()) >= MIN_SHARED_PROMPTS:
                 return log_half_width(overlapping_ratio(one, other))
         return math.hypot(log_half_width(first[1]), log_half_width(second[1]))
+
+    def shared_values(self, metric: Metric, load: CellKey, trial_ids: Sequence[str]) -> tuple[float, ...] | None:
+        """A value of each trial that is proportional to the metric over the prompts that all of them measured.
+
+        None without rows, or for a metric or prompts that cannot be compared like that.
+        """
+        kind = _PAIRED.get(metric)
+        if kind is None or self._rows_of is None:
+            return None
+        trials = [self._of(trial_id, kind).get(load, {}) for trial_id in trial_ids]
+        shared = set.intersection(*(set(pairs) for pairs in trials))
+        if len(shared) < MIN_SHARED_PROMPTS:
+            return None
+        sums = [[sum(pairs[key][i] for key in shared) for i in (0, 1)] for pairs in trials]
+        return tuple(above / below for above, below in sums) if all(a > 0 and b > 0 for a, b in sums) else None
 
     def _of(self, trial_id: str, kind: str) -> Mapping[CellKey, dict[str, Pair]]:
         if (trial_id, kind) not in self._pairs and self._rows_of is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from results.drift import Drift, DriftPoint, find_drift
+from results.launch_noise import launch_noise
 from results.measured_settings import (
     LaunchValue,
     MeasuredSetting,
@@ -17,7 +18,7 @@ from results.measured_settings import (
     mean_estimate,
     measured_settings,
 )
-from results.noise import Comparison, NoiseFloor, compare, noise_floor
+from results.noise import Comparison, NoiseFloor, compare
 from results.objective import MissingValue, Objective
 from results.paired_intervals import PairedIntervals
 from results.records import TrialRecord
@@ -128,8 +129,8 @@ def rank(
     drift = find_drift(_drift_points(baselines, objective))
     corrected = drift.corrected if drift is not None else lambda value, _: value
     values = {group.effective.identity: launch_values(group, objective, corrected) for group in groups}
-    noise = noise_floor([[one.estimate.value for one in launches] for launches in values.values()])
     intervals = PairedIntervals(rows_of)
+    noise = launch_noise(groups, objective, corrected, intervals)
     loads = loads_of(records)
 
     rows = [_row(group, values[group.effective.identity], objective) for group in groups]

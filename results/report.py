@@ -117,7 +117,11 @@ def report_json(report: Report) -> dict[str, Any]:
         "launch_script": None if launch is None else str(launch.script),
         "settings": [setting_json(row) for row in ranking.settings],
         "baselines": [setting_json(row) for row in ranking.baselines],
-        "noise_floor": {"relative": ranking.noise.relative, "repeats": ranking.noise.repeats},
+        "noise_floor": {
+            "relative": ranking.noise.relative,
+            "repeats": ranking.noise.repeats,
+            "selected": ranking.noise.selected,
+        },
         "drift": None
         if ranking.drift is None
         else {"change": estimate_json(ranking.drift.change), "significant": ranking.drift.significant},

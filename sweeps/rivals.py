@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from results.launch_noise import launch_noise
 from results.measured_settings import launch_values, measured_settings
-from results.noise import noise_floor
 from results.objective import Objective
 from results.records import TrialRecord
 from results.stopping import Rival
@@ -21,7 +21,6 @@ def best_so_far(records: Sequence[TrialRecord], objective: Objective) -> Rival |
         return None
     groups = measured_settings(records)
     values = {group.effective.identity: launch_values(group, objective) for group in groups}
-    noise = noise_floor([[one.estimate.value for one in launches] for launches in values.values()])
     slowest = [
         min(values[group.effective.identity], key=lambda one: one.estimate.value)
         for group in groups
@@ -30,4 +29,6 @@ def best_so_far(records: Sequence[TrialRecord], objective: Objective) -> Rival |
     best = max(slowest, key=lambda one: one.estimate.value, default=None)
     if best is None:
         return None
-    return Rival(concurrency=best.cell.concurrency, throughput=best.estimate, noise=noise.relative)
+    return Rival(
+        concurrency=best.cell.concurrency, throughput=best.estimate, noise=launch_noise(groups, objective).relative
+    )
