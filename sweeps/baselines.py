@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from results.measured_settings import RowsOf
 from results.objective import Objective
+from results.ranking import rank
 from results.records import TrialRecord
 from search_spaces.config import EngineConfig, Setting
-from sweeps.ledger import SEARCH_ROLES
 from sweeps.legal_space import LegalSpace
 from sweeps.planning import SweepPlan
 from sweeps.tasks import FixedTrial
+
+MAX_CONFIRMED = 3
+"""How many settings are launched afresh at most because one after the other came out in front."""
 
 
 def fixed_trials(plan: SweepPlan, legal: LegalSpace, *, repeats: int, expected_trials: int) -> tuple[FixedTrial, ...]:
@@ -37,28 +41,30 @@ def fixed_trials(plan: SweepPlan, legal: LegalSpace, *, repeats: int, expected_t
     return tuple(trials)
 
 
-def confirming_trials(records: Sequence[TrialRecord], objective: Objective, count: int) -> tuple[FixedTrial, ...]:
-    """Fresh launches of the best setting of the search so far; none when nothing was measured.
+def confirming_trials(
+    records: Sequence[TrialRecord], objective: Objective, count: int, rows_of: RowsOf | None = None
+) -> tuple[FixedTrial, ...]:
+    """`count` fresh launches of what leads the study now and of what would be announced, unless they were made before.
 
-    The best of many noisy numbers is biased upwards, so the winner's own number is not what is announced. The names
-    carry the configuration: another winner after a resumed search is confirmed anew.
+    The best of many noisy numbers is biased upwards, so the winner's own number is not what is announced. Its
+    confirmation may put another setting in front, which is then confirmed too: ask again after every launch. After
+    `MAX_CONFIRMED` settings the study has to live with a leader that cannot be told from the others. The names carry
+    the configuration: another winner after a resumed search is confirmed anew.
     """
-    best: TrialRecord | None = None
-    best_value = 0.0
-    for record in records:
-        value = objective.value(record) if record.ok and record.role in SEARCH_ROLES else None
-        if not isinstance(value, float) or record.setting is None:
+    ranking = rank(records, objective, rows_of=rows_of)
+    leaders = [row for row in (ranking.best, ranking.choice) if row is not None]
+    launched = {record.effective.identity for record in records if record.role == "confirm"}
+    trials: dict[str, FixedTrial] = {}
+    for row in leaders:
+        config = row.setting.effective
+        setting = next((record.setting for record in row.setting.records if record.setting is not None), None)
+        launched.add(config.identity)
+        if setting is None or len(launched) > MAX_CONFIRMED:
             continue
-        ahead = value > best_value if objective.direction == "maximize" else value < best_value
-        if best is None or ahead:
-            best, best_value = record, value
-    if best is None:
-        return ()
-    base = f"confirm-{best.effective.identity[:6]}"
-    return tuple(
-        FixedTrial(base=f"{base}-{i + 1}", role="confirm", setting=best.setting, config=best.effective)
-        for i in range(count)
-    )
+        for turn in range(count):
+            base = f"confirm-{config.identity[:6]}-{turn + 1}"
+            trials[base] = FixedTrial(base=base, role="confirm", setting=setting, config=config)
+    return tuple(trials.values())
 
 
 def first_settings(legal: LegalSpace, suspect: Setting | None) -> tuple[tuple[str, Setting], ...]:

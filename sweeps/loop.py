@@ -122,11 +122,12 @@ class SweepLoop:
             self._report()
 
     def _confirm(self) -> bool:
-        """Once the search is over: queue a fresh launch of its winner. False when none is left to do."""
+        """Once the search is over: queue a fresh launch of what leads. False when none is left to do."""
         if launch_limit(self._plan.budget, self._spent()) is not None or not self._nothing_to_ask():
             return False
         records = self._store.records()
-        wanted = open_tasks(confirming_trials(records, self._plan.objective, self._plan.confirmations), records)
+        confirming = confirming_trials(records, self._plan.objective, self._plan.confirmations, self._store.rows)
+        wanted = open_tasks(confirming, records)
         if not wanted:
             return False
         self._ready.extend(task for _, task in wanted[:1])

@@ -92,6 +92,9 @@ class MemoryStore:
     def records(self) -> tuple[TrialRecord, ...]:
         return tuple(self.kept)
 
+    def rows(self, trial_id: str) -> Mapping[CellKey, Sequence[RequestRow]]:
+        return {}
+
 
 def speed_of(config: EngineConfig) -> float:
     """Seconds that a cell takes: the layout 0,3,7 and more steps are better."""
@@ -100,14 +103,14 @@ def speed_of(config: EngineConfig) -> float:
     return 8.0 / (config.triple.num_steps + (3 if config.layout[0] == 0 else 0))
 
 
-def succeed(job: TrialJob) -> TrialOutcome:
+def succeed(job: TrialJob, slower: float = 1.0) -> TrialOutcome:
     config = job.config
     return TrialOutcome(
         trial_id=job.trial_id,
         started_at_unix_s=100.0,
         finished_at_unix_s=110.0,
         launch=launch(),
-        cells=(cell(seconds=speed_of(config), triple=config.triple),),
+        cells=(cell(seconds=slower * speed_of(config), triple=config.triple),),
         failure=None,
         server_log="log",
     )

@@ -15,6 +15,7 @@ from results.failures import Failure, Kind
 from results.objective import Objective
 from results.records import TrialRecord
 from search_spaces.errors import EnvironmentProblem
+from sweeps.baselines import MAX_CONFIRMED
 from sweeps.budget import Budget
 from sweeps.interrupts import StopRequest
 from sweeps.ledger import Ledger
@@ -343,6 +344,28 @@ def test_only_trials_of_the_search_have_a_rival_and_only_when_cells_may_stop() -
     plain = Sweep()
     plain.run()
     assert {job.rival for job in plain.pool.launched} == {None}
+
+
+def test_whatever_leads_is_confirmed_also_when_a_confirmation_puts_another_in_front() -> None:
+    sweep = Sweep(confirmations=1)
+    sweep.pool.run = lambda job: succeed(job, slower=2.0 if job.trial_id.startswith("confirm") else 1.0)
+    assert sweep.run() == "exhausted"
+    confirmed = [record.effective for record in sweep.store.kept if record.role == "confirm"]
+    # the first three were in front one after the other: each is half as fast when it is launched again
+    assert len({config.identity for config in confirmed}) == len(confirmed) == MAX_CONFIRMED
+    searched = {r.effective: r.cells[0].output_throughput.value for r in sweep.store.kept if r.role == "search"}
+    assert confirmed == sorted(searched, key=lambda config: -searched[config])[:MAX_CONFIRMED]
+    after = sweep.again()
+    assert after.run() == "exhausted"
+    assert after.launched == []
+
+
+def test_a_winner_that_holds_is_confirmed_once() -> None:
+    sweep = Sweep(confirmations=2)
+    sweep.run()
+    confirmed = [record for record in sweep.store.kept if record.role == "confirm"]
+    assert [record.trial_id[-4:] for record in confirmed] == ["1-a1", "2-a1"]
+    assert len({record.effective.identity for record in confirmed}) == 1
 
 
 def test_what_the_engine_refuses_is_neither_proposed_nor_launched() -> None:
