@@ -127,9 +127,21 @@ def loads_of(records: Sequence[TrialRecord]) -> tuple[CellKey, ...]:
     return tuple(sorted(keys, key=lambda key: (key[1] is not None, key[1] or 0.0, key[0])))
 
 
-def cells_at(setting: MeasuredSetting, load: CellKey, *, ranked_only: bool = True) -> tuple[CellSummary, ...]:
-    """A setting's cells at one load, one a launch."""
-    cells = chain.from_iterable(record.cells for record in setting.measured)
-    return tuple(
-        cell for cell in cells if (cell.concurrency, cell.request_rate) == load and (cell.ranked or not ranked_only)
-    )
+def launches_at(setting: MeasuredSetting, load: CellKey) -> tuple[tuple[TrialRecord, CellSummary], ...]:
+    """A setting's ranked cells at one load with their launches; confirming launches alone when there are any.
+
+    What `launch_values` says of the objective holds of every other number that stands beside it.
+    """
+    found = [
+        (record, cell)
+        for record in setting.measured
+        for cell in record.cells
+        if (cell.concurrency, cell.request_rate) == load and cell.ranked
+    ]
+    confirming = [(record, cell) for record, cell in found if record.role == "confirm"]
+    return tuple(confirming or found)
+
+
+def cells_at(setting: MeasuredSetting, load: CellKey) -> tuple[CellSummary, ...]:
+    """The cells of `launches_at`."""
+    return tuple(cell for _, cell in launches_at(setting, load))

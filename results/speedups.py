@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from results.measured_settings import MeasuredSetting, cells_at, mean_estimate
+from results.measured_settings import MeasuredSetting, cells_at, launches_at, mean_estimate
 from results.noise import NoiseFloor
 from results.paired_intervals import PairedIntervals
 from results.request_table import CellKey
@@ -76,10 +76,11 @@ def _speedup(
     below, above = _throughput(baseline, load), _throughput(setting, load)
     if below is None or above is None or below.value <= 0 or above.value <= 0:
         return None
+    ours, theirs = launches_at(setting, load), launches_at(baseline, load)
     prompts = intervals.log_half_width(
-        "output_throughput", load, (_trial_at(baseline, load), below), (_trial_at(setting, load), above)
+        "output_throughput", load, (theirs[0][0].trial_id, below), (ours[0][0].trial_id, above)
     )
-    launches = noise.half_width(len(cells_at(setting, load)), len(cells_at(baseline, load)))
+    launches = noise.half_width(len(ours), len(theirs))
     half_width = math.hypot(prompts, launches)
     ratio = above.value / below.value
     if not math.isfinite(half_width):
@@ -90,14 +91,6 @@ def _speedup(
         high=ratio * math.exp(half_width),
         count=min(below.count, above.count),
     )
-
-
-def _trial_at(setting: MeasuredSetting, load: CellKey) -> str:
-    """The first trial with a ranked cell at that load."""
-    for record in setting.measured:
-        if any((cell.concurrency, cell.request_rate) == load and cell.ranked for cell in record.cells):
-            return record.trial_id
-    raise LookupError(f"no ranked cell at {load}")
 
 
 def unfair_reasons(setting: MeasuredSetting, baseline: MeasuredSetting, load: CellKey) -> tuple[str, ...]:

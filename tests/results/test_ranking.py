@@ -112,6 +112,7 @@ def test_an_announced_winner_is_its_confirmation_not_its_lucky_first_value() -> 
     best = rank(lucky, Objective()).best
     assert best.confirmed
     assert best.value.value == pytest.approx(121.0)
+    assert best.loads[0].throughput.value == pytest.approx(121.0)
     assert best.launches == 3
 
 
