@@ -16,6 +16,7 @@ from actors.job import TrialJob, TrialOutcome
 from actors.load.workload import Workload
 from results.objective import Objective
 from results.records import TrialRecord
+from search_spaces.config import EngineConfig
 from search_spaces.errors import EnvironmentProblem
 from sweeps.baselines import confirming_trials
 from sweeps.budget import Budget, Limit, Spent, launch_limit, search_limit, trials_left
@@ -209,9 +210,13 @@ class SweepLoop:
             trial_id=task.trial_id,
             config=task.config,
             workload=self._plan.workload,
-            fresh=task.fresh,
+            fresh=task.fresh or self._was_measured(task.config),
             rival=best_so_far(self._records, self._plan.objective) if searching else None,
         )
+
+    def _was_measured(self, config: EngineConfig) -> bool:
+        """A repeat is to tell how launches differ: not by the server that runs already."""
+        return any(record.cells and record.effective == config for record in self._records)
 
     def _spent(self) -> Spent:
         asked = sum(task.trial is not None for task in (*self._running.values(), *self._ready))

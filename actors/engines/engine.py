@@ -15,7 +15,8 @@ class Engine(Protocol):
     def apply(self, config: EngineConfig) -> LaunchObservation | Failure:
         """Bring the server into `config`; blocks until it answers or has failed.
 
-        A running server in the same configuration is kept. After a Failure nothing runs any more.
+        A running server in the same configuration is kept, and `weights_loaded` is then False. After a Failure nothing
+        runs any more.
         """
         ...
 

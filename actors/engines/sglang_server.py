@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class SglangServer:
         """See `Engine.apply`. Everything differing means a new launch; a port taken meanwhile is tried elsewhere."""
         running = self._running
         if running is not None and running.config == config and running.process.alive:
-            return running.launch
+            return replace(running.launch, weights_loaded=False)
         self._stop()
         if self._closed:
             return Failure(phase="launch", kind="interrupted", message="the engine is closed")

@@ -137,6 +137,18 @@ def test_repeats_launch_an_asked_configuration_again() -> None:
     assert sweep.run() == "trials"
     assert sweep.launched == ["t0000-a1", "t0001-a1"]
     assert sweep.events.seen[-1] == ("answered", "t0000-a1")
+    # a server that still runs would tell nothing about how launches differ
+    assert [job.fresh for job in sweep.pool.launched] == [False, True]
+
+
+def test_repeated_baselines_are_fresh_launches() -> None:
+    again = FixedTrial(base="baseline-tp1-2", role="baseline", setting=None, config=baseline())
+    sweep = Sweep(fixed=(BASELINE, again), budget=Budget(trials=0))
+    sweep.run()
+    assert [(job.trial_id, job.fresh) for job in sweep.pool.launched] == [
+        ("baseline-tp1-a1", False),
+        ("baseline-tp1-2-a1", True),
+    ]
 
 
 def test_infrastructure_failures_are_retried_a_bounded_number_of_times() -> None:
