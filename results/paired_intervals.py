@@ -29,12 +29,20 @@ class PairedIntervals:
         self._pairs: dict[tuple[str, str], dict[CellKey, dict[str, Pair]]] = {}
 
     def log_half_width(
-        self, metric: Metric, load: CellKey, first: tuple[str, Estimate], second: tuple[str, Estimate]
+        self,
+        metric: Metric,
+        load: CellKey,
+        first: tuple[Sequence[str], Estimate],
+        second: tuple[Sequence[str], Estimate],
     ) -> float:
-        """Half-width on the scale of logarithms for `second` / `first`, each a trial id and its estimate."""
+        """Half-width on the scale of logarithms for `second` / `first`, each the ids of its launches and an estimate.
+
+        A prompt's requests are summed over the launches: another launch draws no other prompts, but evens out what was
+        chance in the time of one request.
+        """
         kind = _PAIRED.get(metric)
         if kind is not None and self._rows_of is not None:
-            one, other = self._of(first[0], kind).get(load, {}), self._of(second[0], kind).get(load, {})
+            one, other = (_summed([self._of(it, kind).get(load, {}) for it in ids]) for ids, _ in (first, second))
             if len(one.keys() & other.keys()) >= MIN_SHARED_PROMPTS:
                 return log_half_width(overlapping_ratio(one, other))
         return math.hypot(log_half_width(first[1]), log_half_width(second[1]))
@@ -60,3 +68,12 @@ class PairedIntervals:
             pairs = acceptance_pairs if kind == "acceptance" else throughput_pairs
             self._pairs[(trial_id, kind)] = {load: pairs(rows) for load, rows in cells.items()}
         return self._pairs[(trial_id, kind)]
+
+
+def _summed(launches: Sequence[Mapping[str, Pair]]) -> dict[str, Pair]:
+    sums: dict[str, Pair] = {}
+    for pairs in launches:
+        for key, (above, below) in pairs.items():
+            known = sums.get(key, (0.0, 0.0))
+            sums[key] = (known[0] + above, known[1] + below)
+    return sums

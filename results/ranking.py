@@ -240,9 +240,7 @@ def _compared(
         return replace(row, against_best=Comparison(standing="best", behind=0.0, half_width=0.0))
     ours, theirs = values[row.setting.effective.identity], values[best.setting.effective.identity]
     load = (theirs[0].cell.concurrency, theirs[0].cell.request_rate)
-    prompts = intervals.log_half_width(
-        objective.metric, load, (theirs[0].record.trial_id, best.value), (ours[0].record.trial_id, row.value)
-    )
+    prompts = intervals.log_half_width(objective.metric, load, (_ids(theirs), best.value), (_ids(ours), row.value))
     comparison = compare(
         best.value.value,
         row.value.value,
@@ -251,3 +249,7 @@ def _compared(
         maximize=objective.direction == "maximize",
     )
     return replace(row, against_best=comparison)
+
+
+def _ids(launches: Sequence[LaunchValue]) -> list[str]:
+    return [one.record.trial_id for one in launches]

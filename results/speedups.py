@@ -78,7 +78,7 @@ def _speedup(
         return None
     ours, theirs = launches_at(setting, load), launches_at(baseline, load)
     prompts = intervals.log_half_width(
-        "output_throughput", load, (theirs[0][0].trial_id, below), (ours[0][0].trial_id, above)
+        "output_throughput", load, ([it.trial_id for it, _ in theirs], below), ([it.trial_id for it, _ in ours], above)
     )
     launches = noise.half_width(len(ours), len(theirs))
     half_width = math.hypot(prompts, launches)

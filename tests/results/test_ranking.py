@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from result_builders import closed_loop, config, launch, record, summary
 
@@ -220,6 +222,26 @@ def test_rows_pair_the_intervals_and_show_differing_outputs() -> None:
         "trial t2: 30 of 30 outputs differ, from token 1 on at the earliest (median 1) from the baseline's",
     )
     assert rank(records, Objective(), rows_of=tables.__getitem__, greedy=False).findings == ()
+
+
+def test_chance_in_single_requests_evens_out_over_launches() -> None:
+    def rows(factor: float, seed: int):
+        chance = np.random.default_rng(seed).normal(1, 0.1, 40)
+        latencies = [(1 + 0.1 * (i % 5)) * factor * float(chance[i]) for i in range(40)]
+        return {(1, None): closed_loop(latencies, 1)}
+
+    def half_width(launches: int) -> float:
+        names = [(f"t{i}", RIGHT, 1.0, i) for i in range(launches)]
+        names += [(f"u{i}", WRONG, 1.2, 100 + i) for i in range(launches)]
+        tables = {name: rows(factor, seed) for name, _, factor, seed in names}
+        records = [trial(name, config(layout), 100 / factor) for name, layout, factor, _ in names]
+        ranking = rank(records, Objective(), rows_of=tables.__getitem__)
+        between = ranking.noise.half_width(launches, launches)
+        return math.sqrt(ranking.settings[1].against_best.half_width ** 2 - between**2)
+
+    # 40 prompts whose two requests each vary by 10 %: 1.96 x 0.1 x sqrt(2 / 40)
+    assert half_width(1) == pytest.approx(0.0438, rel=0.35)
+    assert half_width(4) == pytest.approx(half_width(1) / 2, rel=0.35)
 
 
 def test_cells_of_another_workload_are_not_compared() -> None:
