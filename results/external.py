@@ -16,6 +16,14 @@ ROLES: tuple[str, ...] = get_args(Role)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Death:
+    """What a server's log says it died of: a tree larger than its pool, states that do not fit, or memory."""
+
+    kind: Literal["tree", "states", "oom"]
+    line: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExternalRow:
     """One measurement as somebody reports it. Everything may be absent; what is there has been checked for type.
 
@@ -23,8 +31,8 @@ class ExternalRow:
     the ids in the draft's config, `layout_taps` what was really captured, `trained_taps` what the draft was trained
     on. `acceptance_by_position` is unconditional. `drafts` are proposed draft tokens, `accepted` those accepted.
     Lengths are in tokens, throughputs in tokens per second. `flags` are further server flags or environment variables.
-    `source` says where the row came from (file and line); it is no field of the file format, nor is `notes`: what the
-    reader of a log or of a dump knows besides.
+    `source` says where the row came from (file and line); it is no field of the file format, nor are `notes`, what the
+    reader of a log or of a dump knows besides, and `death`, what the server died of.
     """
 
     label: str | None = None
@@ -66,13 +74,14 @@ class ExternalRow:
     flags: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     notes: tuple[str, ...] = ()
+    death: Death | None = None
 
     @property
     def name(self) -> str:
         return self.label or self.source or "row"
 
 
-_INTERNAL = ("source", "notes")
+_INTERNAL = ("source", "notes", "death")
 FIELDS: tuple[str, ...] = tuple(item.name for item in fields(ExternalRow) if item.name not in _INTERNAL)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,29 +10,37 @@ from typing import Any
 
 from results.acceptance import read_server_average
 from results.external import ExternalRow
-from results.sglang_log import args_row
+from results.server_arguments import args_row, plain_args
 
+STATE_KEYS = frozenset({"avg_spec_accept_length", "last_gen_throughput"})
 RUNNING_AVERAGE = "accept length is the server's running average since its start or its last successful flush"
+
+
+_MARKS = frozenset({"internal_states", "launch_command", "server_args", "model_path", *STATE_KEYS})
 
 
 def is_server_info(content: object) -> bool:
     """Whether a parsed JSON value is a `/server_info` dump rather than a row."""
-    return isinstance(content, Mapping) and bool({"internal_states", "launch_command", "server_args"} & content.keys())
+    return isinstance(content, Mapping) and bool(_MARKS & content.keys())
 
 
 def server_info_row(content: Mapping[str, Any], source: str) -> ExternalRow:
-    """One row from a dump. The accept length is the server's own average; the notes say why it is absent, if it is."""
+    """One row from a dump. The accept length is the server's own average; the notes say why it is absent, if it is.
+
+    Arguments may stand at the top or under `server_args`, in any spelling that SGLang's command line knows.
+    """
     nested = content.get("server_args")
-    args = {**nested, **content} if isinstance(nested, Mapping) else dict(content)
+    args = {**plain_args(nested), **plain_args(content)} if isinstance(nested, Mapping) else plain_args(content)
+    content = {**content, "internal_states": _states(content)}
     row = args_row(args, source)
     average, reason = read_server_average(content)
-    states = [state for state in content.get("internal_states") or () if isinstance(state, Mapping)]
+    states = [state for state in content["internal_states"] if isinstance(state, Mapping)]
     throughputs = [s["last_gen_throughput"] for s in states if isinstance(s.get("last_gen_throughput"), int | float)]
     notes = [RUNNING_AVERAGE] if average is not None else [f"accept_length: null, reason: {reason}"]
     asked = _asked_draft_tokens(content.get("launch_command"))
     if asked is not None and row.num_draft_tokens is not None and asked != row.num_draft_tokens:
         notes.append(f"the launch command asked for {asked} draft tokens, the server runs {row.num_draft_tokens}")
-    version = content.get("version")
+    version = content.get("version") or content.get("sglang_version")
     return replace(
         row,
         accept_length=average,
@@ -40,6 +49,23 @@ def server_info_row(content: Mapping[str, Any], source: str) -> ExternalRow:
         sglang_version=version if isinstance(version, str) else None,
         notes=tuple(notes),
     )
+
+
+def _states(content: Mapping[str, Any]) -> list[Any]:
+    """The internal states, one a data-parallel rank: a list, a single one, or its keys among the arguments."""
+    states = content.get("internal_states")
+    if not isinstance(states, list):
+        states = [states] if isinstance(states, Mapping) else [content] if STATE_KEYS & content.keys() else []
+    return [_with_numbers(state) if isinstance(state, Mapping) else state for state in states]
+
+
+def _with_numbers(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state whose numbers may have become texts on their way through another program."""
+    numbers = {}
+    for key in STATE_KEYS & state.keys():
+        with contextlib.suppress(TypeError, ValueError):
+            numbers[key] = float(state[key])
+    return {**state, **numbers}
 
 
 def _asked_draft_tokens(command: object) -> int | None:

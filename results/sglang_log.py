@@ -7,14 +7,15 @@ everything that differs between versions: field order, extra fields, usage label
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Literal
 
 from results.acceptance import rate_definition
-from results.external import ExternalRow
+from results.external import Death, ExternalRow
+from results.server_arguments import args_row
 
 _DECODE = re.compile(r"Decode batch\b")
 _PREFILL = re.compile(r"Prefill batch\b")
@@ -26,6 +27,12 @@ _CAPPED = re.compile(r"Max running requests is reset to (\d+) for speculative de
 _SIMULATE = re.compile(r"(SGLANG_SIMULATE_ACC_LEN)\s*[=:]\s*'?([\d.]+)")
 _ARG = re.compile(r"(\w+)=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|None|True|False|-?\d+(?:\.\d+)?(?:e-?\d+)?)(?=[,)])")
 _VERSION = re.compile(r"\b(?:sglang|version)\b[^\d\n]{0,12}(\d+\.\d+\.\d+(?:\.post\d+)?)", re.IGNORECASE)
+_STAMP = re.compile(r"^(?:\x1b\[[\d;]*m)*\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.MULTILINE)
+_DEATHS: tuple[tuple[Literal["tree", "states", "oom"], re.Pattern[str]], ...] = (
+    ("tree", re.compile(r"selected index k out of range")),
+    ("states", re.compile(r"captured \d+ of \d+\b.*|mat1 and mat2 shapes cannot be multiplied.*")),
+    ("oom", re.compile(r"CUDA (?:error: )?out of memory.*|OutOfMemoryError.*")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +62,12 @@ class LogReading:
     simulated_accept_length: float | None
     cached_token_share: float | None
     version: str | None
+    death: Death | None = None
 
 
 def is_sglang_log(text: str) -> bool:
-    return bool(_DECODE.search(text) or "server_args=" in text or _PREFILL.search(text) or _ADJUSTED in text)
+    known = _DECODE.search(text) or "server_args=" in text or _PREFILL.search(text) or _ADJUSTED in text
+    return bool(known or _STAMP.search(text) or any(pattern.search(text) for _, pattern in _DEATHS))
 
 
 def parse_decode_line(line: str) -> DecodeLine | None:
@@ -90,7 +99,7 @@ def read_log(lines: Iterable[str]) -> LogReading:
     """Read a log of one server, line by line. Decode lines of other ranks than the first are left out."""
     decoded: list[DecodeLine] = []
     args: dict[str, object] = {}
-    adjusted, capped, simulated, version = False, None, None, None
+    adjusted, capped, simulated, version, death = False, None, None, None, None
     new_tokens = cached_tokens = repeated_tokens = 0
     for line in lines:
         if (decode := parse_decode_line(line)) is not None:
@@ -109,6 +118,7 @@ def read_log(lines: Iterable[str]) -> LogReading:
             capped = int(found[1])
         if found := _SIMULATE.search(line):
             simulated = float(found[2])
+        death = death or _death(line)
         if version is None and (found := _VERSION.search(line)):
             version = found[1]
     total = new_tokens + cached_tokens
@@ -120,7 +130,15 @@ def read_log(lines: Iterable[str]) -> LogReading:
         simulated_accept_length=simulated if simulated and simulated > 0 else None,
         cached_token_share=repeated_tokens / total if total else None,
         version=version,
+        death=death,
     )
+
+
+def _death(line: str) -> Death | None:
+    for kind, pattern in _DEATHS:
+        if "server_args=" not in line and (found := pattern.search(line)):
+            return Death(kind=kind, line=" ".join(found[0].split())[:160])
+    return None
 
 
 def _other_rank(line: str) -> bool:
@@ -169,6 +187,7 @@ def log_row(reading: LogReading, source: str) -> ExternalRow:
         max_running_requests=row.max_running_requests or (reading.capped_at if not reading.args else None),
         sglang_version=row.sglang_version or reading.version,
         flags=flags,
+        death=reading.death,
         notes=(*row.notes, *_log_notes(reading, spec, row, running, queued)),
     )
 
@@ -203,7 +222,7 @@ def _log_notes(
         notes.append(f"the log says that max_running_requests was reset to {reading.capped_at}")
     if running and queued and max(queued) > 0:
         notes.append(f"up to {max(running)} requests ran while up to {max(queued)} waited in the queue")
-    if spec and row.num_draft_tokens and row.num_draft_tokens > 1:
+    if row.num_draft_tokens and row.num_draft_tokens > 1 and any(line.accept_rate is not None for line in spec):
         notes.append(_rate_note(spec, row.num_draft_tokens))
     return notes
 
@@ -219,50 +238,3 @@ def _rate_note(spec: list[DecodeLine], num_draft_tokens: int) -> str:
     if definitions == {"tokens_over_draft_tokens"}:
         return f"accept rate is AL/n with n = {num_draft_tokens}, as versions around 0.5.3 log it"
     return "the accept rate fits neither (AL - 1)/(n - 1) nor AL/n on every line: it is not used"
-
-
-_ARG_FIELDS = {
-    "speculative_num_steps": "num_steps",
-    "speculative_eagle_topk": "eagle_topk",
-    "speculative_num_draft_tokens": "num_draft_tokens",
-    "tp_size": "tp_size",
-    "dp_size": "dp_size",
-    "max_running_requests": "max_running_requests",
-    "chunked_prefill_size": "chunked_prefill_size",
-}
-
-
-def _override_ids(text: object) -> tuple[int, ...] | None:
-    """The ids of `--json-model-override-args`, None when it names none."""
-    try:
-        ids = json.loads(text)["eagle_config"]["eagle_aux_hidden_state_layer_ids"] if isinstance(text, str) else None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return tuple(ids) if isinstance(ids, list) and all(type(i) is int for i in ids) else None
-
-
-def args_row(args: dict[str, object], source: str) -> ExternalRow:
-    """What resolved server arguments say of a row. Values of an unexpected type are left out, not guessed."""
-    values: dict[str, object] = {
-        field: value
-        for name, field in _ARG_FIELDS.items()
-        if isinstance(value := args.get(name), int) and not isinstance(value, bool) and value >= 1
-    }
-    if isinstance(args.get("enable_dp_attention"), bool):
-        values["dp_attention"] = args["enable_dp_attention"]
-    if isinstance(args.get("disable_radix_cache"), bool):
-        values["radix_cache"] = not args["disable_radix_cache"]
-    if args.get("disable_cuda_graph") is True:
-        values["cuda_graph"] = False
-    keep = (
-        "speculative_algorithm",
-        "attention_backend",
-        "page_size",
-        "model_path",
-        "speculative_draft_model_path",
-        "decrypted_draft_config_file",
-    )
-    if (ids := _override_ids(args.get("json_model_override_args"))) is not None:
-        values["layout_ids"] = ids
-    flags = {name: args[name] for name in keep if args.get(name) is not None}
-    return ExternalRow(**values, flags=flags, source=source)  # type: ignore[arg-type]

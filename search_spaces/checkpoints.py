@@ -165,6 +165,7 @@ def _read_vocab_map(scan: HeaderScan) -> tuple[VocabMapFacts | None, str | None]
             distinct_target_ids=len(reached),
             t2d_entries=t2d.facts.shape[0] if t2d is not None and len(t2d.facts.shape) == 1 else None,
             t2d_agrees=None if marks is None else marks == reached,
+            holds_target_ids=marks is not None and marks != reached and marks == set(offsets),
         ),
         None,
     )

@@ -27,3 +27,9 @@ def parse_layout_label(text: str) -> Literal["default", "shipped"] | Taps:
             f"layout: {text!r} is neither {DEFAULT}, {SHIPPED} nor taps such as 0,3,7 (0 is the embedding)"
         )
     return tuple(int(part) for part in parts)
+
+
+def one_apart(first: Taps, second: Taps) -> bool:
+    """Whether every tap of one layout lies one block beside the other's, all in the same direction."""
+    steps = {b - a for a, b in zip(sorted(first), sorted(second), strict=False)}
+    return len(first) == len(second) and steps in ({1}, {-1})

@@ -22,6 +22,7 @@ class VocabMapFacts:
 
     `lowest_target_id` and `highest_target_id` bound the target ids reached, `distinct_target_ids` counts them.
     `t2d_agrees` is False when `t2d` marks other target ids than `d2t` reaches, None when one of the two is unread.
+    `holds_target_ids` is True when `t2d` marks the plain values of `d2t`: ids were stored instead of offsets.
     """
 
     entries: int
@@ -31,6 +32,7 @@ class VocabMapFacts:
     distinct_target_ids: int
     t2d_entries: int | None
     t2d_agrees: bool | None
+    holds_target_ids: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

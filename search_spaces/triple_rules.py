@@ -114,6 +114,14 @@ def _adaptive(case: TripleCase) -> Verdict:
     return Change((steps, 1, steps + 1), f"speculative_adaptive starts at ({steps},1,{steps + 1})")
 
 
+def _chain_without_tokens(case: TripleCase) -> Verdict:
+    steps, topk, tokens = case.numbers
+    if steps is None or topk != 1 or tokens is not None:
+        return None
+    chain = (steps, 1, steps + 1)
+    return Change(chain, f"num_draft_tokens is unset and becomes num_steps + 1 at eagle_topk 1: {_show(chain)}")
+
+
 def _all_or_none(case: TripleCase) -> Verdict:
     if None not in case.numbers:
         return None
@@ -227,6 +235,7 @@ TRIPLE_RULES: tuple[TripleRule, ...] = (
         check=_adaptive,
         since="0.5.13",
     ),
+    TripleRule(name="topk1_tokens", source=f"{_HOOK}, _handle_eagle_family", check=_chain_without_tokens),
     TripleRule(name="all_or_none", source=f"{_HOOK}, _handle_eagle_family (assert)", check=_all_or_none),
     TripleRule(name="auto_triple", source=f"{_HOOK}, _auto_choose_speculative_params", check=_auto_triple),
     TripleRule(name="backend_topk", source=f"{_HOOK}, _handle_eagle_family", check=_trtllm_mha),

@@ -74,10 +74,12 @@ def build_case(readings: Sequence[Reading]) -> Case:
     measured = [r for r in readings if r.accept_length and r.speculative]
     plain = [r for r in measured if r.row.role is None]
     suspects = [r for r in measured if r.row.role == "suspect"] or plain
-    suspects = suspects or [r for r in measured if r.row.role == "reference"] or measured
+    suspects = suspects or [r for r in measured if r.row.role == "reference"]
+    told = [r for r in readings if r.row.role != "control" and (is_known(r, "config") or is_known(r, "layout"))]
+    if not suspects and not told:
+        suspects = measured
     suspect = min(suspects, key=_length, default=None)
     if suspect is None:
-        told = [r for r in readings if r.row.role != "control" and (is_known(r, "config") or is_known(r, "layout"))]
         return Case(
             readings=tuple(readings), suspect=told[0] if told else None, reference=None, differing=(), corners={}
         )

@@ -6,37 +6,16 @@ position; of these two only a parallelism fault changes with TP at a fixed layou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from results.explain.cases import Case
 from results.explain.comparison import compare, largest_spread
-from results.explain.layouts import one_apart, show
-from results.explain.reading import Range, Reading
-from results.stats import Answer
+from results.explain.evidence import Evidence, health, uncertain
+from results.explain.layouts import show
+from results.explain.reading import Reading
+from results.explain.unrunnable import how_to_feed, numbers_refused, states_unfed
+from search_spaces.layouts import one_apart
 
-HEALTHY_P1 = 0.6
-DESTROYED_P1 = 0.3
-"""Healthy heads accept 0.6 to 0.8 of first drafts, mismatched ones a few hundredths; in between nothing is said."""
 AT_CEILING = 0.5
 """Share of verify steps that accept every draft from which the ceiling, not the draft, limits the accept length."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """One cause's direct evidence. `next` is empty when nothing more is needed."""
-
-    answer: Answer
-    text: str
-    next: str = ""
-
-
-def health(p1: Range | None) -> Answer:
-    """Whether the first position is healthy for certain: yes, no (destroyed) or undecided."""
-    if p1 is None:
-        return "undecided"
-    if p1.high <= DESTROYED_P1:
-        return "no"
-    return "yes" if p1.low >= HEALTHY_P1 else "undecided"
 
 
 def best_parallel(case: Case) -> Reading | None:
@@ -47,6 +26,11 @@ def best_parallel(case: Case) -> Reading | None:
 def config(case: Case) -> Evidence:
     """The ceiling, and what SGLang made of the triple."""
     reading = best_parallel(case)
+    refused = None if reading is None else numbers_refused(reading)
+    return refused or _by_ceiling(reading)
+
+
+def _by_ceiling(reading: Reading | None) -> Evidence:
     if reading is None or reading.triple is None:
         return Evidence(
             answer="undecided",
@@ -64,10 +48,10 @@ def config(case: Case) -> Evidence:
         steps = max(3, reading.triple.num_steps + 2)
         return Evidence(
             answer="yes",
-            text=f"config-limited: {text}; {last.low:.0%} of verify steps or more accept every draft: the head is"
-            " healthy, the ceiling limits",
+            text=f"config-limited: {text}; {last.low:.0%} of verify steps or more accept every draft: "
+            + ("the head is healthy, the ceiling limits" if state == "yes" else "the ceiling limits"),
             next=f"measure num_steps {steps} or more, e.g. ({steps},1,{steps + 1})"
-            + (f" or a tree such as ({steps},4,8)" if lost else ""),
+            + (f" or a tree such as ({steps},4,{max(8, steps + 1)})" if lost else ""),
         )
     if last.high < AT_CEILING or (state == "yes" and last.estimate < AT_CEILING):
         return Evidence(answer="no", text=f"{text}: the ceiling is not what limits")
@@ -76,6 +60,24 @@ def config(case: Case) -> Evidence:
         text=text,
         next="take the histogram of accepted drafts (spec_correct_drafts_histogram in meta_info): it tells how many"
         " verify steps reach the ceiling",
+    )
+
+
+def only_flag(case: Case) -> Evidence | None:
+    """An engine flag as the only thing in which suspect and reference are known to differ."""
+    suspect, reference = case.suspect, case.reference
+    if suspect is None or reference is None or case.differing:
+        return None
+    pairs = zip(suspect.server_state, reference.server_state, strict=True)
+    other = [(name, a, b) for (name, a), (_, b) in pairs if a is not None and b is not None and a != b]
+    against = compare(suspect, reference)
+    if len(other) != 1 or against is None or against.different != "yes":
+        return None
+    name, mine, theirs = other[0]
+    return Evidence(
+        answer="yes",
+        text=f"{name} {mine} against {theirs} is all that is known to differ, and accept lengths differ by {against}",
+        next=f"repeat both with nothing but {name} changed, on the same prompts at temperature 0",
     )
 
 
@@ -103,13 +105,17 @@ def layout(case: Case) -> Evidence:
     reading = best_parallel(case)
     if reading is None:
         return Evidence(answer="undecided", text="no accept length", next="measure the accept length")
+    return states_unfed(reading) or _by_taps(reading)
+
+
+def _by_taps(reading: Reading) -> Evidence:
     trained, taps = reading.row.trained_taps, reading.taps
     if trained is None or taps is None:
         return _layout_by_p1(reading)
     if trained == taps:
         return Evidence(answer="no", text=f"the draft is fed the taps it was trained on, {show(taps)}")
     text = f"layout mismatch: the draft was trained on {show(trained)} and is fed {show(taps)}"
-    mend = f"serve it with ids that capture {show(trained)}"
+    mend = how_to_feed(reading, trained)
     if one_apart(trained, taps) and health(reading.p1) != "no":
         text += ": one layer off, which costs far less than a wrong layout"
         return Evidence(answer="undecided", text=text, next=f"{mend} and measure what the shift costs")
@@ -135,7 +141,7 @@ def _layout_by_p1(reading: Reading) -> Evidence:
         )
     return Evidence(
         answer="undecided",
-        text=f"{text}: neither healthy nor destroyed",
+        text=f"{text}: {uncertain(reading.p1)}",
         next="give the acceptance by position or the histogram, and the taps the draft was trained on",
     )
 
@@ -149,7 +155,7 @@ def parallelism(case: Case) -> Evidence:
     if len({reading.parallelism for reading in series}) > 1:
         return _over_tp(series)
     state = health(suspect.p1)
-    if suspect.tp_size == 1 and (suspect.row.dp_size or 1) == 1:
+    if suspect.tp_size == 1:
         said = "measured at tp 1" if suspect.row.tp_size else "no tp size given, and SGLang's default is 1"
         return Evidence(answer="no", text=f"{said}: nothing is split")
     if state == "yes":
@@ -167,6 +173,12 @@ def _over_tp(series: list[Reading]) -> Evidence:
     text = ", ".join(f"{reading.accept_length:.2f} at {_split(reading)}" for reading in series)
     spread = largest_spread(series)
     assert spread is not None
+    if spread.different == "no" and series[0].tp_size > 1 and health(series[0].p1) == "no":
+        return Evidence(
+            answer="undecided",
+            text=f"{text}: equal, and destroyed at every size; a fault of any split would look the same",
+            next="measure the same layout, triple and prompts at tp 1",
+        )
     if spread.different == "no":
         return Evidence(answer="no", text=f"no TP effect: {text}, spread {abs(spread.relative):.1%} within tolerance")
     if spread.different == "undecided":

@@ -16,6 +16,8 @@ DIFFERENT = 0.10
 """Beyond this they differ, even when nobody says how many prompts stand behind them (80 prompts: about 6 errors)."""
 DESIGN_EFFECT = 2.5
 """Verify steps of one prompt resemble each other: the variance of their mean is this many times that of free ones."""
+PROMPT_SPREAD = 0.15
+"""Relative standard deviation of the accept length between prompts of one set (as assumed for `DIFFERENT`)."""
 UNSURE = 0.10
 """Half-width of an interval above which a small difference says nothing."""
 
@@ -45,7 +47,18 @@ def compare(first: Reading, second: Reading) -> Comparison | None:
     errors = [standard_error(first), standard_error(second)]
     known = [value for value in errors if value is not None]
     error = sqrt(sum(value**2 for value in known)) / larger if len(known) == 2 else None
-    return Comparison(relative=relative, error=error, different=_answer(abs(relative), error))
+    different = _answer(abs(relative), error)
+    if error is None and different == "yes" and abs(relative) <= prompt_noise(first, second):
+        different = "undecided"
+    return Comparison(relative=relative, error=error, different=different)
+
+
+def prompt_noise(first: Reading, second: Reading) -> float:
+    """Relative difference that other prompts alone may make, 0 when a row does not say how many it measured."""
+    counts = (first.row.num_prompts, second.row.num_prompts)
+    if not counts[0] or not counts[1]:
+        return 0.0
+    return 1.96 * PROMPT_SPREAD * sqrt(1 / counts[0] + 1 / counts[1])
 
 
 def _answer(size: float, error: float | None) -> Answer:

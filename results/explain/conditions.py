@@ -115,7 +115,7 @@ def sampling(readings: Sequence[Reading]) -> OtherVerdict | None:
 
 def harness(readings: Sequence[Reading]) -> OtherVerdict | None:
     """Limits of the server or the client that make a comparison unfair."""
-    reasons = [reason for reading in readings for reason in _limits(reading)]
+    reasons = [reason for reading in readings for reason in (*_limits(reading), *_deaths(reading))]
     if reasons:
         return OtherVerdict(kind="harness", verdict="yes", evidence="; ".join(dict.fromkeys(reasons)))
     without = [reading for reading in readings if reading.speculative and reading.row.cuda_graph is False]
@@ -124,16 +124,27 @@ def harness(readings: Sequence[Reading]) -> OtherVerdict | None:
         text = f"{without[0].name}: decoding ran without CUDA graphs, which costs throughput and not accept length"
         text += "; another row had them, so their throughputs do not compare" if mixed else ""
         return OtherVerdict(kind="harness", verdict="yes" if mixed else "undecided", evidence=text)
-    named = [r for r in readings if r.row.concurrency is not None or r.row.cuda_graph is not None]
-    if named:
-        return OtherVerdict(kind="harness", verdict="no", evidence="concurrency and graphs were not limited")
-    return None
+    speculative = [reading for reading in readings if reading.speculative]
+    cleared = ["concurrency is below the cap"] if any(r.row.concurrency is not None for r in speculative) else []
+    cleared += ["CUDA graphs were on"] if any(r.row.cuda_graph for r in speculative) else []
+    return OtherVerdict(kind="harness", verdict="no", evidence=" and ".join(cleared)) if cleared else None
+
+
+def _deaths(reading: Reading) -> list[str]:
+    if reading.row.death is None or reading.row.death.kind != "oom":
+        return []
+    return [
+        f"{reading.name}: the server ran out of memory ({reading.row.death.line}): a failed launch, no accept length of"
+        " 0; take a smaller tree, a lower --mem-fraction-static or --cuda-graph-max-bs"
+    ]
 
 
 def _limits(reading: Reading) -> list[str]:
     row, reasons = reading.row, []
     if not reading.speculative:
         return []
+    if _on(row.flags.get("SGLANG_IS_IN_CI")):
+        reasons.append(f"{reading.name}: SGLANG_IS_IN_CI is set, so benchmarks flush the cache and limits differ")
     cap = row.max_running_requests or RUNNING_CAP
     if row.concurrency is not None and row.concurrency > cap:
         unset = "" if row.max_running_requests else " (unset, so SGLang sets it with speculation and not without)"
@@ -142,3 +153,7 @@ def _limits(reading: Reading) -> list[str]:
             f" of {row.concurrency} wait in the queue: throughput against a baseline without that cap is unfair"
         )
     return reasons
+
+
+def _on(value: object) -> bool:
+    return str(value).strip().lower() in ("1", "1.0", "true", "yes", "on")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from results.attribution import GROUPS, Group
 from results.explain import causes, conditions, heads, truth
 from results.explain.cases import Case, build_case, group_value, is_known
-from results.explain.causes import Evidence, health
-from results.explain.comparison import DIFFERENT, EQUAL, compare
+from results.explain.comparison import DIFFERENT, EQUAL, compare, prompt_noise
+from results.explain.evidence import Evidence, health
 from results.explain.gap import describe, is_offline, shares
-from results.explain.layouts import one_apart
 from results.explain.reading import Reading, read
 from results.external import ExternalRow
 from results.stats import Answer
 from results.verdicts import CauseVerdict, Explanation, OtherVerdict
+from search_spaces.layouts import one_apart
 
 Share = tuple[float, tuple[float, float] | None]
 
@@ -42,11 +44,22 @@ def explain(rows: Sequence[ExternalRow]) -> Explanation:
     found += [lengths, heads.id_shift(case), heads.head_or_weights(case)]
     split = shares(case)
     baselines = [reading for reading in served if reading.row.role == "baseline"]
-    return Explanation(
-        verdicts=tuple(_verdict(group, case, split.get(group)) for group in GROUPS),
-        other=_kept(found),
-        gap=describe(case, offline, baselines),
+    gap = describe(case, offline, baselines)
+    verdicts = tuple(_verdict(group, case, split.get(group)) for group in GROUPS)
+    return Explanation(verdicts=_with_cost(verdicts, gap), other=_kept(found), gap=gap)
+
+
+def _with_cost(verdicts: tuple[CauseVerdict, ...], gap: Mapping[str, Any] | None) -> tuple[CauseVerdict, ...]:
+    """Advice when a server is slower than its baseline and acceptance is not to blame for it."""
+    speedup = ((gap or {}).get("throughput") or {}).get("speedup", 1.0)
+    if speedup >= 1 or any(verdict.verdict == "yes" for verdict in verdicts) or verdicts[0].verdict != "no":
+        return verdicts
+    advice = (
+        f"the ceiling does not explain {speedup:.2f} x the baseline's throughput, the cost of a verify step may:"
+        " measure fewer draft tokens, a lower concurrency, and with CUDA graphs"
     )
+    following = "; ".join(filter(None, (verdicts[0].next, advice)))
+    return (replace(verdicts[0], next=following), *verdicts[1:])
 
 
 def _kept(found: Sequence[OtherVerdict | None]) -> tuple[OtherVerdict, ...]:
@@ -57,7 +70,7 @@ def _usable(served: Sequence[Reading], simulated: OtherVerdict | None) -> tuple[
     """Readings that verdicts may rest on, and why the others may not."""
     usable, reasons = [], []
     inferred = simulated is not None and simulated.verdict != "no" and not any(map(truth.is_simulated, served))
-    cold = any(not conditions.is_warm(reading) and reading.accept_length for reading in served)
+    cold = [reading.model for reading in served if not conditions.is_warm(reading) and reading.accept_length]
     for reading in served:
         if reading.row.role == "baseline":
             continue
@@ -65,19 +78,28 @@ def _usable(served: Sequence[Reading], simulated: OtherVerdict | None) -> tuple[
             reasons.append(f"{reading.name}: acceptance is simulated, or seems to be")
         elif truth.is_degenerate(reading):
             reasons.append(f"{reading.name}: degenerate output")
-        elif any("cannot be" in fault for fault in reading.faults):
-            reasons.append(f"{reading.name}: {reading.faults[-1]}")
-        elif conditions.is_warm(reading) and cold:
+        elif reading.rejections:
+            reasons.append(f"{reading.name}: {reading.rejections[0]}")
+        elif conditions.is_warm(reading) and reading.model in cold:
             reasons.append(f"{reading.name}: warm cache")
         else:
             usable.append(reading)
+    # controls stand beside what is judged; when that was left out they are not judged in its place
+    told = [r for r in usable if r.row.role != "control" and (r.accept_length or r.triple or r.layout_known)]
+    if reasons and not told:
+        usable = []
     return usable, reasons
+
+
+_TELLING = ("reason:", "interval", "no speculation", "adjusted")
+"""Words of the notes that say why a row has no accept length, or what is known without one."""
 
 
 def _nothing(found: Sequence[OtherVerdict | None], reasons: Sequence[str], served: Sequence[Reading]) -> Explanation:
     """No usable accept length: every cause is undecided, and the reason is named."""
-    notes = [note for reading in served for note in reading.row.notes if "reason:" in note]
-    text = "; ".join([*reasons[:3], *notes[:1]]) or "no row has an accept length"
+    notes = [note for reading in served for note in reading.row.notes if any(word in note for word in _TELLING)]
+    deaths = [f"the server died: {reading.row.death.line}" for reading in served if reading.row.death]
+    text = "; ".join([*reasons[:3], *deaths[:1], *notes[:2]]) or "no row has an accept length"
     advice = "measure the accept length per request (completion_tokens / spec_verify_ct) on real prompts, cache flushed"
     if any("simulated" in reason for reason in reasons):
         advice = (
@@ -95,6 +117,8 @@ _DIRECT = {"config": causes.config, "layout": causes.layout, "parallelism": caus
 
 def _verdict(group: Group, case: Case, share: Share | None) -> CauseVerdict:
     direct = _DIRECT[group](case)
+    if group == "config" and (found := causes.only_flag(case)) is not None:
+        direct = found
     if case.reference is None:
         return _from(group, direct, None)
     if group not in case.differing:
@@ -133,21 +157,24 @@ def _not_differing(group: Group, case: Case, direct: Evidence) -> CauseVerdict:
             evidence=f"{text} or the suspect's is not named",
             next="give layout_ids or layout_taps of both, and the taps the draft was trained on",
         )
-    if direct.answer != "undecided" or not _clears(case):
+    if direct.answer != "undecided" or not _clears(case, group):
         # A fault that both share has a price, but no part in what sets them apart.
         return _from(group, direct, None if direct.answer == "yes" else 0.0)
     text = f"the reference has the same and does better: no part of this gap; {direct.text}"
     return CauseVerdict(cause=group, verdict="no", share=0.0, evidence=text)
 
 
-def _clears(case: Case) -> bool:
-    """Whether the reference clears what it shares: it is healthy for certain, or better for a known reason."""
+def _clears(case: Case, group: Group) -> bool:
+    """Whether the reference clears what it shares: it is better for a known reason, or shows a healthy layout."""
     assert case.suspect is not None
     assert case.reference is not None
+    trained, taps = case.suspect.row.trained_taps, case.suspect.taps
+    if group == "layout" and trained is not None and taps is not None and trained != taps:
+        return False
     state = health(case.reference.p1)
     against = compare(case.suspect, case.reference)
     better = against is not None and against.different == "yes" and against.relative > 0 and bool(case.differing)
-    return state == "yes" or (better and state != "no")
+    return (group == "layout" and state == "yes") or (better and state != "no")
 
 
 def _unexplained(case: Case) -> bool:
@@ -189,7 +216,8 @@ def _by_share(group: Group, case: Case, share: Share) -> tuple[Answer, str]:
     if size <= EQUAL:
         return ("undecided" if excludes_zero and size > EQUAL / 2 else "no"), text
     if interval is None:
-        return ("yes" if size > DIFFERENT else "undecided"), text
+        certain = size > max(DIFFERENT, prompt_noise(case.suspect, case.reference))
+        return ("yes" if certain else "undecided"), text
     return ("yes" if excludes_zero else "undecided"), text
 
 

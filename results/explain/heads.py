@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from results.explain.cases import Case
-from results.explain.causes import best_parallel, health
+from results.explain.causes import best_parallel
 from results.explain.comparison import DIFFERENT, compare
-from results.explain.layouts import one_apart, show
+from results.explain.evidence import health, uncertain
+from results.explain.layouts import show
 from results.explain.reading import Reading
 from results.explain.target_classes import dialect_for
 from results.verdicts import OtherVerdict
+from search_spaces.layouts import one_apart
 
 
 def id_shift(case: Case) -> OtherVerdict | None:
@@ -83,7 +85,7 @@ def head_or_weights(case: Case) -> OtherVerdict | None:
         return OtherVerdict(
             kind="head_or_weights", verdict="undecided", evidence=f"{text}: judge the head after mending the layout"
         )
-    what = "layout or weights" if state == "no" else "neither healthy nor destroyed"
+    what = "layout or weights" if state == "no" else uncertain(reading.p1)
     return OtherVerdict(
         kind="head_or_weights",
         verdict="undecided",

@@ -1,14 +1,8 @@
-"""Relations between two layouts."""
+"""Layouts in words."""
 
 from __future__ import annotations
 
 from search_spaces.config import Taps
-
-
-def one_apart(first: Taps, second: Taps) -> bool:
-    """Whether every tap of one layout lies one block beside the other's, all in the same direction."""
-    steps = {b - a for a, b in zip(sorted(first), sorted(second), strict=False)}
-    return len(first) == len(second) and steps in ({1}, {-1})
 
 
 def show(taps: Taps | None) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 from results.acceptance import acceptance_by_position
 from results.explain.accept_length import accept_length
+from results.explain.refusals import layout_problem, triple_refusal
 from results.explain.target_classes import dialect_for, find_architecture, known_version
 from results.external import ExternalRow
 from search_spaces.config import Taps, Triple
@@ -36,7 +38,9 @@ class Reading:
     """One row with what follows from it. None where the row does not say enough.
 
     `triple` is effective (SGLang's own rules applied to what the row names), `asked` as the row names it.
-    `accept_length_from` says how it was obtained; `faults` are contradictions inside the row, in words.
+    `accept_length_from` says how it was obtained; `faults` are contradictions inside the row, in words, `rejections`
+    those of them after which the row says nothing. `triple_refusal` says why SGLang cannot run the numbers as asked,
+    `layout_problem` why it cannot capture the ids as written (both None when it can, or when too little is known).
     `p1` is the share of verify steps whose first draft was accepted, `last` that whose last possible one was.
     """
 
@@ -48,6 +52,9 @@ class Reading:
     accept_length_from: str
     positions: tuple[float, ...] | None
     faults: tuple[str, ...]
+    rejections: tuple[str, ...]
+    triple_refusal: str | None
+    layout_problem: str | None
     p1: Range | None
     last: Range | None
 
@@ -87,6 +94,20 @@ class Reading:
         return (self.tp_size, self.row.dp_size or 1, bool(self.row.dp_attention))
 
     @property
+    def server_state(self) -> tuple[tuple[str, Any], ...]:
+        """Engine flags with a field of their own. They should not change acceptance, so they are in no group."""
+        names = ("chunked_prefill_size", "cuda_graph", "radix_cache", "max_running_requests")
+        return tuple((name, getattr(self.row, name)) for name in names)
+
+    @property
+    def setup(self) -> tuple[Any, ...]:
+        """All that a row names of what was measured, and how: equal for two rows that repeat each other."""
+        row = self.row
+        warmth = (row.cached_token_share or 0.0) >= 0.01
+        state = (self.server_state, row.concurrency, warmth, row.sglang_version)
+        return (self.config, self.layout, self.parallelism, self.conditions, state)
+
+    @property
     def model(self) -> tuple[Any, ...]:
         """Target and draft, as far as a row tells them apart."""
         draft = self.row.flags.get("speculative_draft_model_path")
@@ -114,19 +135,23 @@ def read(row: ExternalRow) -> Reading:
     """Everything that one row says by itself."""
     triple = effective_triple(row)
     positions = _positions(row, triple)
-    length, source, faults = accept_length(row, triple, positions)
-    sound = positions if not any("conditional" in fault for fault in faults) else None
+    said = accept_length(row, triple, positions)
+    length = said.value
+    sound = positions if not any("conditional" in fault for fault in said.faults) else None
     return Reading(
         row=row,
         asked=(row.num_steps, row.eagle_topk, row.num_draft_tokens),
         triple=triple,
         taps=_taps(row),
         accept_length=length,
-        accept_length_from=source,
+        accept_length_from=said.source,
         positions=sound,
-        faults=faults,
-        p1=_first(length, triple, positions),
-        last=_last(length, triple, sound),
+        faults=said.faults,
+        rejections=said.rejections,
+        triple_refusal=triple_refusal(row),
+        layout_problem=layout_problem(row),
+        p1=_widened(_first(length, triple, positions), row),
+        last=_widened(_last(length, triple, sound), row),
     )
 
 
@@ -193,6 +218,24 @@ def _last(length: float | None, triple: Triple | None, positions: tuple[float, .
         return None
     low, high = min(1.0, max(0.0, length - steps)), min(1.0, (length - 1) / steps)
     return Range(low=low, high=high, estimate=min(max(low, _geometric(length, steps) ** steps), high))
+
+
+FEW_STEPS = 30
+"""Verify steps below which a share counted from them is given with its interval: less than one short answer."""
+
+
+def _widened(share: Range | None, row: ExternalRow) -> Range | None:
+    """A share with its Wilson interval (95 %) when it rests on a handful of verify steps."""
+    steps = row.verify_steps or sum(row.histogram or ())
+    if share is None or not 0 < steps < FEW_STEPS:
+        return share
+    low, high = (_wilson(bound, steps)[side] for side, bound in enumerate((share.low, share.high)))
+    return Range(low=low, high=high, estimate=share.estimate)
+
+
+def _wilson(share: float, count: int, z: float = 1.96) -> tuple[float, float]:
+    middle, spread = share + z**2 / (2 * count), z * sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return max(0.0, (middle - spread) / (1 + z**2 / count)), min(1.0, (middle + spread) / (1 + z**2 / count))
 
 
 def _geometric(length: float, steps: int) -> float:

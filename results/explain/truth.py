@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import combinations
 from math import sqrt
+from typing import Any
 
-from results.explain.layouts import one_apart
+from results.explain.comparison import compare
 from results.explain.reading import Reading
 from results.server_info import RUNNING_AVERAGE
 from results.verdicts import OtherVerdict
+from search_spaces.layouts import one_apart
 
 SIMULATE = "SGLANG_SIMULATE_ACC_LEN"
 SAME_LENGTH = 0.005
 """Accept lengths of different layouts closer than this, relative, are not a coincidence."""
 MIN_JUDGED_TOKENS = 32
+_RANDOM = re.compile(r"\brandom\b|random[-_ ]?(ids|tokens|prompt|input)", re.IGNORECASE)
+
+
+def _forced(reading: Reading) -> Any:
+    """The forced accept length among the flags, under any spelling of the variable; None without one."""
+    found = [value for name, value in reading.row.flags.items() if "SIMULATE_ACC_LEN" in name.upper().replace("-", "_")]
+    return found[0] if found else None
 
 
 def is_simulated(reading: Reading) -> bool:
-    value = reading.row.flags.get(SIMULATE)
+    value = _forced(reading)
     try:
         return float(value) > 0 if value is not None else False
     except (TypeError, ValueError):
@@ -28,7 +39,7 @@ def simulated(readings: Sequence[Reading]) -> OtherVerdict | None:
     """Simulated acceptance: said by a flag or a log, or seen in one accept length for layouts that cannot share it."""
     told = [reading for reading in readings if is_simulated(reading)]
     if told:
-        value = told[0].row.flags[SIMULATE]
+        value = _forced(told[0])
         return OtherVerdict(
             kind="simulated",
             verdict="yes",
@@ -95,6 +106,14 @@ def degenerate(readings: Sequence[Reading]) -> OtherVerdict | None:
             evidence=f"degenerate output in {looping[0].name}: {row.distinct_tokens} distinct tokens in"
             f" {row.output_tokens}; excluded. Measure on real prompts (MT-Bench, GSM8K, HumanEval, SPEED-Bench)",
         )
+    random = [r for r in readings if _RANDOM.search(r.row.prompt_set or "")]
+    if random:
+        return OtherVerdict(
+            kind="degenerate",
+            verdict="undecided",
+            evidence=f"{random[0].name} was measured on prompts called {random[0].row.prompt_set!r}: random tokens are"
+            " no text, and acceptance on them says little. Measure on real prompts (MT-Bench, GSM8K, HumanEval)",
+        )
     judged = [
         r for r in readings if r.row.distinct_tokens is not None and (r.row.output_tokens or 0) >= MIN_JUDGED_TOKENS
     ]
@@ -120,6 +139,8 @@ def metric(readings: Sequence[Reading]) -> OtherVerdict | None:
             verdict="yes",
             evidence=f"{first.name}: {'; '.join(first.faults[:3])}{used}" + (f"; {average}" if average else ""),
         )
+    if (unlike := _repeats_that_differ(readings)) is not None:
+        return unlike
     averages = [reading for reading in readings if RUNNING_AVERAGE in reading.row.notes]
     if averages:
         return OtherVerdict(
@@ -127,6 +148,12 @@ def metric(readings: Sequence[Reading]) -> OtherVerdict | None:
             verdict="undecided",
             evidence=f"{averages[0].name}: {RUNNING_AVERAGE}, not this run's; take it from per-request fields, or from"
             " the difference of sglang:generation_tokens_total over that of sglang:spec_verify_calls_total",
+        )
+    rates = [(r, note) for r in readings for note in r.row.notes if "rate is AL/n" in note]
+    if rates:
+        reading, note = rates[0]
+        return OtherVerdict(
+            kind="metric", verdict="yes", evidence=f"{reading.name}: {note}; the accept length was used, not the rate"
         )
     silent = [r for r in readings if r.accept_length is None and any("reason:" in note for note in r.row.notes)]
     if silent:
@@ -155,3 +182,20 @@ def _running_average(readings: Sequence[Reading], faulty: Reading) -> str:
     if len(rows) > 1 and abs(pooled - stated) <= 0.01 * stated:
         return f"{stated:.2f} is the server's running average over {len(rows)} workloads, not this one's"
     return ""
+
+
+def _repeats_that_differ(readings: Sequence[Reading]) -> OtherVerdict | None:
+    """Two rows that name the same in everything and differ in accept length, by something that neither names."""
+    usable = [r for r in readings if r.accept_length and r.row.role not in ("baseline", "control") and r.layout_known]
+    for first, second in combinations(usable, 2):
+        if first.setup != second.setup:
+            continue
+        against = compare(first, second)
+        if against is not None and against.different == "yes":
+            return OtherVerdict(
+                kind="metric",
+                verdict="undecided",
+                evidence=f"{first.name} and {second.name} name the same in everything and differ by {against}: noise,"
+                " other prompts, or a condition that neither row names; repeat both",
+            )
+    return None

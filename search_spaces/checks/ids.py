@@ -11,6 +11,7 @@ from search_spaces.checks.context import CheckContext, Finding, error, info, war
 from search_spaces.checks.draft_class import MLA_DRAFT
 from search_spaces.config import Taps
 from search_spaces.dialects import Capture
+from search_spaces.layouts import one_apart
 
 _SOURCE = "srt/model_executor/model_runner_components/spec_aux_hidden_state.py"
 _LOOKS_LIKE_IDS = re.compile(
@@ -104,7 +105,7 @@ def _lists_like_ids(config: Mapping[str, Any], prefix: str = "") -> Iterator[tup
 
 
 def copied_default(context: CheckContext) -> list[Finding]:
-    """Explicit ids equal to SGLang's default list, on a class that shifts explicit ids only."""
+    """Explicit ids that are the default spelled out, or the default shifted by one block either way."""
     ids, taps, default = context.draft.aux_ids, context.capture.taps, context.default.taps
     if ids is None:
         return []
@@ -112,19 +113,26 @@ def copied_default(context: CheckContext) -> list[Finding]:
         return [
             info("same-as-default", f"the ids {list(ids)} capture {list(taps)}, as leaving them out does", _ids(ids))
         ]
-    if ids == context.default.marks and taps != default:
-        back = context.dialect.ids_for(default, context.target.num_layers)
-        right = f"{list(back)} or null" if isinstance(back, tuple) else "null"
-        return [
-            warning(
-                "ids-shifted",
-                f"the ids {list(ids)} are SGLang's default list, but written out they capture {list(taps)}:"
-                " every tap is off by one (explicit ids are shifted, the default is not)",
-                f"{_ids(ids)}; {context.target.architecture} captures {list(default)} without ids",
-                f"for the default layout write {right}; keep the list only if the draft was trained on {list(taps)}",
-            )
-        ]
-    return []
+    if context.capture.problems or context.default.problems or not one_apart(default, taps):
+        return []
+    back = context.dialect.ids_for(default, context.target.num_layers)
+    right = f"{list(back)} or null" if isinstance(back, tuple) else "null"
+    beside = "behind" if taps[0] > default[0] else "before"
+    cause = (
+        f"the ids {list(ids)} are SGLang's default list, but written out they capture {list(taps)}: every tap is off"
+        " by one (explicit ids are shifted, the default is not)"
+        if ids == context.default.marks
+        else f"the ids {list(ids)} capture {list(taps)}: every tap lies one block {beside} SGLang's default"
+        f" {list(default)}, as when ids are read in another convention than they were written in"
+    )
+    return [
+        warning(
+            "ids-shifted",
+            cause,
+            f"{_ids(ids)}; {context.target.architecture} captures {list(default)} without ids",
+            f"for the default layout write {right}; keep the list only if the draft was trained on {list(taps)}",
+        )
+    ]
 
 
 def capture_problems(context: CheckContext) -> list[Finding]:

@@ -87,7 +87,7 @@ def speculation(context: CheckContext) -> list[Finding]:
     asked = any(name in context.flags for name in TRIPLE_FLAGS)
     for rule, message in served.triple_changes:
         if asked:
-            mend = "ask for what will run, and report results under it"
+            mend = f"ask for {served.triple or 'what will run'}, and report results under it"
             findings.append(warning(_id(rule), message, _asked(context), mend))
         else:
             findings.append(info(_id(rule), message, _asked(context)))
@@ -103,13 +103,40 @@ def _id(rule: str) -> str:
     return rule.replace("_", "-")
 
 
+_AT_START = "SGLang refuses to start"
+_CONSEQUENCES: dict[str, tuple[str, str]] = {
+    "tree_pool": (
+        "SGLang dies at the first draft (torch.topk: selected index k out of range)",
+        "ask for num_draft_tokens of at most 1 + the pool, or for more steps or a larger topk",
+    ),
+    "tokens_below_steps": (
+        "SGLang dies at the first verify step",
+        "raise num_draft_tokens to num_steps + 1 or more, or take fewer steps",
+    ),
+    "all_or_none": (_AT_START, "set num_steps, eagle_topk and num_draft_tokens, or leave all three out"),
+    "backend_topk": (_AT_START, "set speculative_eagle_topk=1, or take another attention backend"),
+    "page_size_topk": (_AT_START, "set page_size=1, eagle_topk 1, or one of these backends"),
+    "backend_speculation": (_AT_START, "set attention_backend, or speculative_draft_attention_backend, to a legal one"),
+    "rejection_sampling_topk": (_AT_START, "set speculative_eagle_topk=1, or leave rejection sampling off"),
+    "pipeline_parallel": (
+        "SGLang refuses to start: only the last stage captures states, so taps of earlier stages would never reach the"
+        " draft",
+        "serve with pp_size 1 and more tensor parallelism",
+    ),
+    "tp_divides_heads": (
+        "SGLang dies while it builds the model",
+        "choose a tp that divides the heads of target and draft, or split the attention by enable_dp_attention",
+    ),
+    "dp_divides_tp": (_AT_START, "make tp_size a multiple of dp_size"),
+    "standalone_dp_attention": (_AT_START, "leave enable_dp_attention off"),
+}
+"""By rule: what SGLang does with such a setting, and what to ask for instead."""
+
+
 def _refused(refusal: tuple[str, str], context: CheckContext) -> Finding:
     rule, message = refusal
-    mend = "ask for a setting that SGLang can run"
-    if rule == "pipeline_parallel":
-        message += "; only the last stage captures states, so taps of earlier stages would never reach the draft"
-        mend = "serve with pp_size 1 and more tensor parallelism"
-    return error(_id(rule), message, _asked(context), mend)
+    does, mend = _CONSEQUENCES.get(rule, (_AT_START, "ask for a setting that SGLang can run"))
+    return error(_id(rule), f"{message}: {does}", _asked(context), mend)
 
 
 def _algorithm(context: CheckContext) -> list[Finding]:

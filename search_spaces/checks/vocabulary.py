@@ -30,6 +30,12 @@ def vocabulary_map(context: CheckContext) -> list[Finding]:
         return []
     sizes = f"draft vocabulary {size}, target vocabulary {target}"
     if draft.vocab_map_unread:
+        d2t = draft.tensor("d2t")
+        if d2t is not None and d2t.dtype.startswith(("F", "BF")):
+            message = (
+                f"d2t holds {d2t.dtype} numbers: SGLang adds them to draft ids and cannot use the sums as token ids"
+            )
+            return [error("d2t-type", message, draft.vocab_map_unread, "save d2t as 64-bit whole numbers")]
         return [warning("d2t-unread", "the vocabulary map could not be read", draft.vocab_map_unread, _TRAINED)]
     if draft.vocab_map is None:
         if size == target:
@@ -87,6 +93,16 @@ def _map_values(vocab: VocabMapFacts, size: int, target: int, sizes: str) -> lis
                 "store offsets: d2t[i] = target id - i",
             )
         )
+    if vocab.holds_target_ids:
+        return [
+            error(
+                "d2t-absolute",
+                "d2t holds target ids themselves: SGLang adds each to its draft id, so almost every proposal is another"
+                " token than the draft meant",
+                f"t2d marks exactly the values of d2t; as offsets they reach {span}",
+                "store offsets: d2t[i] = target id - i",
+            )
+        ]
     if vocab.t2d_agrees is False:
         findings.append(
             warning(
@@ -146,6 +162,27 @@ def output_layer(context: CheckContext) -> list[Finding]:
             )
         )
     return findings
+
+
+def tied_output_layer(context: CheckContext) -> list[Finding]:
+    """`tie_word_embeddings` on a draft with an output layer or a vocabulary of its own."""
+    draft, target = context.draft, context.target.vocab_size
+    if draft.architecture != LLAMA_DRAFT or not draft.config.get("tie_word_embeddings"):
+        return []
+    size, head = draft_vocab_size(draft), draft.tensor("lm_head.weight")
+    if head is None and size in (None, target):
+        return []
+    return [
+        error(
+            "output-layer-tied",
+            "tie_word_embeddings makes SGLang use the embedding as the draft's output layer"
+            + (": its own lm_head.weight is skipped silently" if head is not None else "")
+            + (f", and the first {size:,} tokens stand for its {size:,} of {target:,}" if size != target else ""),
+            f"tie_word_embeddings = true, draft vocabulary {size}, target vocabulary {target},"
+            f" lm_head.weight {'absent' if head is None else list(head.shape)}",
+            "write tie_word_embeddings: false (a draft's config is often copied from a small target's)",
+        )
+    ]
 
 
 def shared_vocabulary(context: CheckContext) -> list[Finding]:

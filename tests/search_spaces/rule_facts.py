@@ -90,6 +90,8 @@ CASES: dict[str, tuple[tuple[int | None, int | None, int | None], dict[str, obje
     "topk only": ((None, 4, None), {}),
     "tokens only": ((None, None, 4), {}),
     "no tokens": ((3, 4, None), {}),
+    "chain without tokens": ((3, 1, None), {}),
+    "steps only": ((3, None, None), {}),
     "no topk": ((3, None, 4), {}),
     "capped by hand": ((3, 1, 4), {"max_running_requests": 7}),
     "mixed chunk": ((3, 1, 4), {"enable_mixed_chunk": True}),

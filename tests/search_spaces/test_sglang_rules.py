@@ -89,6 +89,14 @@ def test_all_three_or_none(asked: Numbers, missing: str) -> None:
     assert refusal_of(run(asked)) == ("all_or_none", f"give all three or none: {missing}")
 
 
+@pytest.mark.parametrize("steps", [1, 3, 7])
+def test_a_chain_may_leave_its_tokens_out(steps: int) -> None:
+    ruling = run((steps, 1, None))
+    assert triple_of(ruling) == (steps, 1, steps + 1)
+    assert isinstance(ruling, Legal)
+    assert [adjustment.rule for adjustment in ruling.adjustments] == ["topk1_tokens"]
+
+
 @pytest.mark.parametrize(
     ("architecture", "runs"),
     [
