@@ -21,20 +21,22 @@ draft: {pair}/draft
 engine:
   device: cpu
   start_method: fork
-  switching: off
+  switching: {switching}
   ready_timeout_s: 240
   args: {{context_length: 512, max_total_tokens: 8192, max_running_requests: 4}}
 cluster: {{gpus: 1, max_parallel: 1}}
 tracking: {{enabled: false}}
 """
-"""One server at a time, each launched anew; the spec's remaining sections are the test's."""
+"""One server at a time; the spec's remaining sections are the test's."""
 
 
-def run_sweep(folder: Path, study: str, sections: str, *, prompt_count: int, timeout_s: float) -> dict[str, Any]:
+def run_sweep(
+    folder: Path, study: str, sections: str, *, prompt_count: int, timeout_s: float, switching: str = "off"
+) -> dict[str, Any]:
     """Run the sweep to its end and return its report. `{prompts}` in `sections` is a file of held-out prompts."""
     file, spec = folder / "prompts.jsonl", folder / f"{study}.yaml"
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in prompts(prompt_count)))
-    spec.write_text(HEAD.format(study=study, pair=PAIR) + sections.format(prompts=file))
+    spec.write_text(HEAD.format(study=study, pair=PAIR, switching=switching) + sections.format(prompts=file))
     _specsweep(folder, "run", str(spec), timeout_s=timeout_s)
     report: dict[str, Any] = json.loads(
         _specsweep(folder, "report", study, "--format", "json", "--no-plots", timeout_s=120)
