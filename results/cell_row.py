@@ -45,6 +45,7 @@ def cell_json(cell: CellSummary, triple: Triple | None) -> dict[str, Any]:
         "ttft_ms_p99": cell.ttft_ms_p99,
         "tpot_ms_p50": cell.tpot_ms_p50,
         "tpot_ms_p99": cell.tpot_ms_p99,
+        "intervals": {name: [low, high] for name, low, high in cell.intervals},
         "cached_token_share": cell.cached_token_share,
         "degenerate_share": cell.degenerate_share,
         "comparable": cell.ranked,
@@ -78,15 +79,22 @@ def _numbers(cell: CellSummary, triple: Triple | None) -> Iterator[tuple[str, st
     speed = estimate_words(cell.output_throughput, 1)
     yield "output throughput", f"{speed} tokens/s" if cell.output_throughput else _absent(missing, "output_throughput")
     steady = cell.steady_throughput
-    yield "  steady", _absent(missing, "steady_throughput") if steady is None else f"{steady:.1f} tokens/s"
+    words = "" if steady is None else f"{steady:.1f}{_half_width(cell, 'steady_throughput')} tokens/s"
+    yield "  steady", words or _absent(missing, "steady_throughput")
     for name, low, high in (
         ("TTFT p50, p99", cell.ttft_ms_p50, cell.ttft_ms_p99),
         ("TPOT p50, p99", cell.tpot_ms_p50, cell.tpot_ms_p99),
     ):
         absent = _absent(missing, f"{name[:4].lower()}_ms_p50")
-        yield name, absent if low is None or high is None else f"{low:.1f}, {high:.1f} ms"
+        around, beyond = (_half_width(cell, f"{name[:4].lower()}_ms_p{percent}") for percent in (50, 99))
+        yield name, absent if low is None or high is None else f"{low:.1f}{around}, {high:.1f}{beyond} ms"
     if cell.cached_token_share is not None:
         yield "from the cache", f"{cell.cached_token_share:.0%} of the prompt tokens"
+
+
+def _half_width(cell: CellSummary, name: str) -> str:
+    interval = cell.interval(name)
+    return "" if interval is None else f" ±{(interval[1] - interval[0]) / 2:.1f}"
 
 
 def _absent(missing: dict[str, str], name: str) -> str:

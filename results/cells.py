@@ -14,9 +14,11 @@ from results.stats import Pair, ratio_of_sums
 from results.strata import context_strata, judge_strata
 from results.summary import CellSummary, ContextStratum, Estimate
 from results.throughput import (
+    latency_intervals,
     mean_in_flight,
     output_throughput,
     percentile,
+    steady_interval,
     steady_throughput,
     tpot_ms,
     ttft_ms,
@@ -160,6 +162,9 @@ def summarise_cell(
     )
     steady = steady_throughput(rows, observation.concurrency, duration_s) if rows else "no request succeeded"
     first_token, per_token = ttft_ms(rows), tpot_ms(rows)
+    intervals = latency_intervals(first_token, per_token)
+    if isinstance(steady, float) and (around := steady_interval(rows, observation.concurrency, duration_s)):
+        intervals["steady_throughput"] = around
     text = text_statistics([row.output_ids for row in rows])
     objections = _objections(observation, acceptance, text, server_args or {})
     if isinstance(throughput, str):
@@ -210,6 +215,7 @@ def summarise_cell(
         request_rate=observation.request_rate,
         stopped=observation.stopped,
         prompts=observation.prompts,
+        intervals=tuple((name, low, high) for name, (low, high) in sorted(intervals.items())),
         counted_accept_length=counted_accept_length(observation) if triple is not None else None,
     )
 

@@ -79,13 +79,16 @@ class Objective:
         return cells[0] if cells else None
 
     def estimate(self, cell: CellSummary) -> Estimate | None:
-        """The cell's value; a metric without an interval of its own gets a degenerate one with count 0."""
+        """The cell's value; a percentile of too few requests gets a degenerate interval with count 0."""
         value = getattr(cell, self.metric)
-        return (
-            value
-            if value is None or isinstance(value, Estimate)
-            else Estimate(value=value, low=value, high=value, count=0)
-        )
+        if value is None or isinstance(value, Estimate):
+            return value
+        interval = cell.interval(self.metric)
+        if interval is None:
+            return Estimate(value=value, low=value, high=value, count=0)
+        low, high = interval
+        requests = cell.requests - cell.requests_failed
+        return Estimate(value=value, low=min(low, value), high=max(high, value), count=requests)
 
     def value(self, record: TrialRecord) -> float | MissingValue:
         """What the search is told, or why it cannot be told anything: failed, not measured, missing or not ranked."""

@@ -19,7 +19,7 @@ from results.measured_settings import (
     measured_settings,
 )
 from results.noise import Comparison, NoiseFloor, compare
-from results.objective import MissingValue, Objective
+from results.objective import METRIC_WORDS, MissingValue, Objective
 from results.paired_intervals import PairedIntervals
 from results.records import TrialRecord
 from results.request_table import CellKey
@@ -215,8 +215,15 @@ def _row(setting: MeasuredSetting, launches: Sequence[LaunchValue], objective: O
         loads=(),
         against_best=None,
         reasons=() if launches else tuple(dict.fromkeys(missing)),
-        warnings=tuple(dict.fromkeys(warning for one in cells for warning in one.warnings)),
+        warnings=tuple(
+            dict.fromkeys((*_no_interval(launches, objective), *(w for one in cells for w in one.warnings)))
+        ),
     )
+
+
+def _no_interval(launches: Sequence[LaunchValue], objective: Objective) -> list[str]:
+    words = METRIC_WORDS[objective.metric]
+    return [f"{words} of {one.cell.requests} requests has no interval" for one in launches if not one.estimate.count]
 
 
 def _ordered(rows: Sequence[RankedSetting], objective: Objective) -> list[RankedSetting]:

@@ -57,7 +57,9 @@ class CellSummary:
     looping or repetitive outputs. `mean_in_flight` is the time-averaged number of requests being served. `request_rate`
     (per second) marks an open loop, whose `concurrency` is 0. `counted_accept_length` comes from the server's counters
     over the cell, a cross-check only. `stopped` says why the cell ended before the last of its `prompts`;
-    `output_throughput` is then that of the whole set (`results.throughput.output_throughput`).
+    `output_throughput` is then that of the whole set (`results.throughput.output_throughput`). `intervals` has (name,
+    low, high), a 95 % interval, for values that are plain numbers: those of `steady_throughput` and of percentiles for
+    which the requests suffice.
     """
 
     concurrency: int
@@ -93,11 +95,16 @@ class CellSummary:
     counted_accept_length: float | None = None
     stopped: str | None = None
     prompts: int | None = None
+    intervals: tuple[tuple[str, float, float], ...] = ()
 
     @property
     def load_label(self) -> str:
         """`8` for a closed loop of eight, `2.5/s` for an open loop."""
         return str(self.concurrency) if self.request_rate is None else f"{self.request_rate:g}/s"
+
+    def interval(self, name: str) -> tuple[float, float] | None:
+        """The 95 % interval of a plain number, None if it has none."""
+        return next(((low, high) for known, low, high in self.intervals if known == name), None)
 
     @property
     def ranked(self) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from results.closed_loop import closed_loop_throughput
 from results.observations import RequestRow
-from results.stats import ratio_of_sums
+from results.stats import quantile_interval, ratio_of_sums
 from results.summary import Estimate
 
 MIN_STEADY_SHARE = 0.2
@@ -125,3 +125,35 @@ def tpot_ms(rows: Sequence[RequestRow]) -> list[float]:
 def percentile(values: Sequence[float], percent: float) -> float | None:
     """Linear interpolation between order statistics; None without values."""
     return float(np.percentile(np.asarray(values), percent)) if values else None
+
+
+def steady_interval(rows: Sequence[RequestRow], concurrency: int, duration_s: float) -> tuple[float, float] | None:
+    """The 95 % interval of the steady throughput over prompts; None without one.
+
+    The slots are always busy, so it is their number times tokens per second of latency. The window holds only a part of
+    the cell's tokens, and the spread grows with the root of what it leaves out.
+    """
+    window = steady_window(rows, concurrency, duration_s)
+    value = steady_throughput(rows, concurrency, duration_s)
+    if isinstance(window, str) or isinstance(value, str) or value <= 0:
+        return None
+    pairs: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for row in rows:
+        pairs[row.prompt_id][0] += row.completion_tokens
+        pairs[row.prompt_id][1] += row.finished_s - row.sent_s
+    rate = ratio_of_sums([tokens for tokens, _ in pairs.values()], [busy for _, busy in pairs.values()])
+    if len(pairs) < 2 or rate.low <= 0:
+        return None
+    grown = (duration_s / (window.end_s - window.start_s)) ** 0.5
+    return value * (rate.low / rate.value) ** grown, value * (rate.high / rate.value) ** grown
+
+
+def latency_intervals(first_token_ms: Sequence[float], per_token_ms: Sequence[float]) -> dict[str, tuple[float, float]]:
+    """The 95 % intervals of the percentiles that a summary states, over requests; without those that have none."""
+    found = {}
+    for name, values in (("ttft_ms", first_token_ms), ("tpot_ms", per_token_ms)):
+        for percent in (50, 99):
+            interval = quantile_interval(values, percent / 100)
+            if interval is not None:
+                found[f"{name}_p{percent}"] = interval
+    return found

@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 import itertools
 import json
+import math
 import random
 import sys
 import threading
@@ -38,7 +39,8 @@ class TimedPlan:
     commits one token more than the drafts it accepts, drawn per prompt from `seed`; `pattern` gives the accepted drafts
     of successive steps instead. `fail_first` lists what the first requests meet: an HTTP status, `hang`, `drop` (the
     connection is cut after the first chunk), `cut` (the stream ends cleanly in the middle), `abort`, `stream_error`,
-    `nan`, `garbage`. `fail_all` is met by every request. `flush_refusals` first flushes are refused.
+    `nan`, `garbage`. `fail_all` is met by every request. `flush_refusals` first flushes are refused. With `spread`
+    prompts differ: `nature_of` says how.
     """
 
     ttft_s: float = 0.02
@@ -48,6 +50,7 @@ class TimedPlan:
     num_draft_tokens: int = 6
     seed: int = 0
     jitter: float = 0.0
+    spread: float = 0.0
     incremental: bool = False
     fail_first: tuple[int | str, ...] = ()
     fail_all: int | str | None = None
@@ -95,26 +98,62 @@ class Script:
         return sum(self.commits)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Nature:
+    """What one prompt makes of the plan: its delays, its chances of acceptance, its share of the tokens asked for."""
+
+    ttft_s: float
+    step_s: float
+    acceptance: tuple[float, ...]
+    length: float
+
+
+def nature_of(plan: TimedPlan, text: str) -> Nature:
+    """The plan itself without `spread`; else delays and logarithms of chances are lognormal with that deviation (half
+    of it for steps), and up to twice that share of the tokens is missing. The same for a text on a server of any
+    speed."""
+    if not plan.spread:
+        return Nature(ttft_s=plan.ttft_s, step_s=plan.step_s, acceptance=plan.acceptance, length=1.0)
+    draws = random.Random(f"{plan.seed} {text}")
+    ttft, step, hardness = (math.exp(draws.gauss(0, spread)) for spread in (plan.spread, plan.spread / 2, plan.spread))
+    return Nature(
+        ttft_s=plan.ttft_s * ttft,
+        step_s=plan.step_s * step,
+        acceptance=tuple(chance**hardness for chance in plan.acceptance),
+        length=1 - draws.random() * min(0.9, 2 * plan.spread),
+    )
+
+
 def script_of(plan: TimedPlan, text: str, max_new_tokens: int) -> Script:
     """The answer to a prompt, always the same. The last step's tokens are cut at the limit, its drafts are not."""
-    draws = random.Random(zlib.crc32(text.encode()) ^ plan.seed)
+    draws, nature = random.Random(zlib.crc32(text.encode()) ^ plan.seed), nature_of(plan, text)
+    limit = max(2, round(nature.length * max_new_tokens)) if plan.spread else max_new_tokens
     commits, accepted = [1], []
-    while sum(commits) < max_new_tokens:
-        drafts = _accepted(plan, draws, len(accepted))
+    while sum(commits) < limit:
+        drafts = _accepted(plan, nature, draws, len(accepted))
         accepted.append(drafts)
-        commits.append(min(drafts + 1, max_new_tokens - sum(commits)))
+        commits.append(min(drafts + 1, limit - sum(commits)))
     return Script(commits=tuple(commits), accepted=tuple(accepted))
 
 
-def _accepted(plan: TimedPlan, draws: random.Random, step: int) -> int:
+def _accepted(plan: TimedPlan, nature: Nature, draws: random.Random, step: int) -> int:
     if plan.pattern:
         return plan.pattern[step % len(plan.pattern)]
     drafts = 0
-    for probability in plan.acceptance:
+    for probability in nature.acceptance:
         if draws.random() >= probability:
             break
         drafts += 1
     return drafts
+
+
+def schedule_of(plan: TimedPlan, text: str, script: Script) -> Iterator[tuple[int, float]]:
+    """The tokens of each step, and how long after the request was read they are due."""
+    pace, nature = random.Random(text), nature_of(plan, text)
+    due_s = nature.ttft_s
+    for commit in script.commits:
+        yield commit, due_s
+        due_s += nature.step_s * (1 + plan.jitter * (2 * pace.random() - 1))
 
 
 def histogram_of(accepted: tuple[int, ...]) -> list[int]:
@@ -323,11 +362,7 @@ class Answer:
 
     def schedule(self, start_s: float) -> Iterator[tuple[int, float]]:
         """The tokens of each step and the time at which they are due."""
-        pace = random.Random(self.text)
-        due_s = start_s + self.plan.ttft_s
-        for commit in self.script.commits:
-            yield commit, due_s
-            due_s += self.plan.step_s * (1 + self.plan.jitter * (2 * pace.random() - 1))
+        return ((commit, start_s + due_s) for commit, due_s in schedule_of(self.plan, self.text, self.script))
 
     def event(self, first: int, sent: int) -> bytes:
         """The event with tokens `first` to `sent` as JSON; the last one has the counters and the reason of the end."""

@@ -33,6 +33,21 @@ def test_one_published_request() -> None:
     assert summary.not_ranked == ()
 
 
+def test_percentiles_and_the_steady_throughput_have_intervals_where_the_requests_suffice() -> None:
+    latencies = np.random.default_rng(0).normal(1.0, 0.2, 64).clip(0.3)
+    summary = summarise_cell(cell(closed_loop(latencies.tolist(), 4)), None)
+    assert {name for name, _, _ in summary.intervals} == {"steady_throughput", "tpot_ms_p50", "ttft_ms_p50"}
+    assert summary.steady_throughput == pytest.approx(400, rel=0.03)
+    low, high = summary.interval("steady_throughput") or (0, 0)
+    # 1.96 x 20 % / sqrt(64), a little more for what the window leaves out
+    assert (high - low) / 2 / summary.steady_throughput == pytest.approx(0.05, rel=0.25)
+    assert low < summary.steady_throughput < high
+    low, high = summary.interval("tpot_ms_p50") or (0, 0)
+    assert low <= float(np.median((latencies - 0.01) / 99 * 1000)) <= high
+    assert summary.interval("tpot_ms_p99") is None
+    assert summarise_cell(cell([row()]), CHAIN_5).intervals == ()
+
+
 def test_accept_length_is_weighted_by_tokens_not_by_requests() -> None:
     rows = [spec_row("long", (10, 0, 0, 90), 4), spec_row("short", (10, 0, 0, 0), 4)]
     summary = summarise_cell(cell(rows), CHAIN_3)

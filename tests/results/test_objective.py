@@ -7,6 +7,7 @@ from result_builders import record, summary
 
 from results.failures import Failure
 from results.objective import METRICS, MissingValue, Objective
+from results.summary import Estimate
 
 
 def test_the_default_is_throughput_at_the_first_concurrency() -> None:
@@ -35,6 +36,12 @@ def test_a_missing_value_has_a_reason() -> None:
     assert Objective().value(record("t1", cells=[warm])) == MissingValue(reason="warm cache")
     failed = record("t1", failure=Failure(phase="launch", kind="oom", message="out of memory"))
     assert Objective().value(failed) == MissingValue(reason="out of memory")
+
+
+def test_a_plain_number_has_the_interval_that_its_cell_states() -> None:
+    cell = summary(ttft_ms_p50=50.0, tpot_ms_p99=9.0, requests=40, intervals=(("ttft_ms_p50", 45.0, 57.0),))
+    assert Objective(metric="ttft_ms_p50").estimate(cell) == Estimate(value=50.0, low=45.0, high=57.0, count=40)
+    assert Objective(metric="tpot_ms_p99").estimate(cell) == Estimate(value=9.0, low=9.0, high=9.0, count=0)
 
 
 def test_unknown_metrics_are_refused_with_the_legal_ones() -> None:

@@ -185,6 +185,7 @@ def test_a_latency_objective_ranks_upwards() -> None:
     ranking = rank(records, Objective(metric="tpot_ms_p50"))
     assert ranking.best.setting.trial_ids == ("t2",)
     assert ranking.settings[1].against_best.behind == pytest.approx(1 - 7 / 9)
+    assert ranking.best.warnings == ("median time per output token (ms) of 1 requests has no interval",)
 
 
 def test_one_accept_length_for_every_layout_is_simulated() -> None:

@@ -1,0 +1,226 @@
+"""Do the intervals hold the truth over real HTTP? Seeded runs against a server whose every delay is known.
+
+    python -m benchmarks.coverage_http [--runs 100] [--out benchmarks/results/coverage_http.json]
+
+The server is the tests' timed double in a process of its own. Its prompts form a population: they differ in the time to
+the first token, the time of a step, what is accepted, and length. A run draws `PROMPTS` of them by its seed, and
+measures three cells with the load client of every sweep: one in full, one that may stop early, and one on a server
+whose steps take half as long again. The truth needs no HTTP: it is what the same schedule gives for many other draws,
+so the client's and the network's own time counts as an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from doubles.timed_server import TimedPlan, schedule_of, script_of
+
+from actors.load.measurement import measure_cell
+from actors.load.workload import Workload, prompt_of
+from benchmarks.machine import machine
+from results.cells import summarise_cell, throughput_pairs
+from results.observations import CellObservation, RequestRow
+from results.stats import overlapping_ratio
+from results.summary import CellSummary, Estimate
+from results.throughput import percentile, steady_throughput, tpot_ms, ttft_ms
+from search_spaces.config import Triple
+
+DOUBLE = Path(__file__).resolve().parent.parent / "tests" / "doubles" / "timed_server.py"
+PLAN = TimedPlan(ttft_s=0.12, step_s=0.018, acceptance=(0.8, 0.7, 0.6), num_draft_tokens=4, spread=0.3, seed=5)
+SLOWER = replace(PLAN, step_s=1.5 * PLAN.step_s)
+TRIPLE = Triple(num_steps=3, eagle_topk=1, num_draft_tokens=4)
+PROMPTS, SLOTS, TOKENS = 64, 16, 48
+HALF_WIDTH = 0.12
+TRUTH_RUNS = 1000
+
+
+def prompts_of(seed: int) -> list[str]:
+    """The prompts of one run: a draw from the population."""
+    return [f"prompt {number} of run {seed}" for number in range(PROMPTS)]
+
+
+def scheduled_row(plan: TimedPlan, text: str, sent_s: float) -> RequestRow:
+    """A request as the schedule has it, without anything in between."""
+    script = script_of(plan, text, TOKENS)
+    times = tuple(sent_s + due_s for _, due_s in schedule_of(plan, text, script))
+    return RequestRow(
+        prompt_id=text,
+        sent_s=sent_s,
+        first_token_s=times[0],
+        finished_s=times[-1],
+        chunk_times_s=times,
+        chunk_tokens=script.commits,
+        prompt_tokens=5,
+        cached_tokens=0,
+        completion_tokens=script.tokens,
+        verify_steps=len(script.accepted),
+        proposed_drafts=None,
+        correct_drafts=None,
+        histogram=None,
+        output_ids=(),
+        finish_reason="length",
+        attempts=1,
+        error=None,
+    )
+
+
+def scheduled_rows(plan: TimedPlan, seed: int) -> list[RequestRow]:
+    """A cell as the schedule has it: every slot takes the next prompt as soon as it is free."""
+    free, rows = [0.0] * SLOTS, []
+    for text in prompts_of(seed):
+        rows.append(scheduled_row(plan, text, heapq.heappop(free)))
+        heapq.heappush(free, rows[-1].finished_s)
+    return rows
+
+
+def point_values(seed: int) -> dict[str, float]:
+    """The statistics of one run by the schedule alone."""
+    rows = scheduled_rows(PLAN, seed)
+    duration_s, tokens = max(row.finished_s for row in rows), sum(row.completion_tokens for row in rows)
+    slower = sum(row.finished_s - row.sent_s for row in scheduled_rows(SLOWER, seed))
+    steady = steady_throughput(rows, SLOTS, duration_s)
+    assert isinstance(steady, float)
+    return {
+        "accept_length": tokens / sum(row.verify_steps or 0 for row in rows),
+        "output_throughput": tokens / duration_s,
+        "steady_throughput": steady,
+        "ttft_ms_p50": percentile(ttft_ms(rows), 50) or 0.0,
+        "tpot_ms_p50": percentile(tpot_ms(rows), 50) or 0.0,
+        "speedup": slower / sum(row.finished_s - row.sent_s for row in rows),
+    }
+
+
+@contextmanager
+def serving(plan: TimedPlan) -> Iterator[str]:
+    """The URL of the double in a process of its own."""
+    command = [sys.executable, str(DOUBLE), json.dumps(asdict(plan))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield f"http://127.0.0.1:{json.loads(server.stdout.readline())['port']}"
+        finally:
+            server.terminate()
+
+
+def measured(url: str, seed: int, half_width: float | None = None) -> CellObservation:
+    """One cell of a run's prompts by the real client."""
+    workload = Workload(
+        prompts=tuple(prompt_of(text) for text in prompts_of(seed)),
+        warmup=(),
+        concurrency=(SLOTS,),
+        max_new_tokens=TOKENS,
+        temperature=0.0,
+        ignore_eos=False,
+        stream=True,
+        request_timeout_s=60.0,
+        max_attempts=1,
+        half_width=half_width,
+    )
+    cell = measure_cell(url, workload, SLOTS, failure_now=lambda: None, triple=TRIPLE)
+    assert isinstance(cell, CellObservation), cell
+    assert not [row.error for row in cell.rows if row.error]
+    return cell
+
+
+def estimates(url: str, slower_url: str, seed: int) -> dict[str, Estimate]:
+    """Every interval that one run states, by statistic and kind of cell."""
+    whole, early, slower = measured(url, seed), measured(url, seed, HALF_WIDTH), measured(slower_url, seed)
+    found: dict[str, Estimate] = {}
+    for kind, cell in (("whole", whole), ("stopped", early)):
+        summary = summarise_cell(cell, TRIPLE)
+        assert summary.accept_length is not None
+        assert summary.output_throughput is not None
+        found |= {
+            f"accept_length, {kind}": summary.accept_length,
+            f"output_throughput, {kind}": summary.output_throughput,
+        }
+        if kind == "whole":
+            found |= {f"{name}, whole": plain(summary, name) for name, _, _ in summary.intervals}
+    for kind, cell in (("whole", whole), ("stopped", early)):
+        found[f"speedup, {kind}"] = overlapping_ratio(throughput_pairs(slower.rows), throughput_pairs(cell.rows))
+    return found | {"sent": Estimate(value=len(early.rows), low=0, high=PROMPTS, count=1)}
+
+
+def plain(summary: CellSummary, name: str) -> Estimate:
+    """A plain number of a summary with its interval."""
+    interval, value = summary.interval(name), float(getattr(summary, name))
+    assert interval is not None
+    return Estimate(value=value, low=min(interval[0], value), high=max(interval[1], value), count=summary.requests)
+
+
+def measure_coverage(
+    runs: int, truth_runs: int = TRUTH_RUNS, progress: Callable[[int], object] = lambda done: None
+) -> dict[str, Any]:
+    """How many of `runs` seeded runs hold the truth, and the mean half-width over the exact one, by statistic.
+
+    The truth is the mean of `truth_runs` other draws, and 1.96 times their standard deviation is the exact half-width.
+    Cells that stopped early saw fewer prompts: their widths are not compared.
+    """
+    values = [point_values(1_000_000 + seed) for seed in range(truth_runs)]
+    truths = {name: float(np.mean([value[name] for value in values])) for name in values[0]}
+    exact = {name: 1.96 * float(np.std([value[name] for value in values], ddof=1)) for name in values[0]}
+    found = []
+    with serving(PLAN) as url, serving(SLOWER) as slower_url:
+        measured(url, -1)
+        measured(slower_url, -1)
+        for seed in range(runs):
+            found.append(estimates(url, slower_url, seed))
+            progress(seed + 1)
+    return {
+        "schema": 1,
+        "runs": runs,
+        "prompts": PROMPTS,
+        "concurrency": SLOTS,
+        "server": {name: value for name, value in asdict(PLAN).items() if value != getattr(TimedPlan(), name)},
+        "half_width_asked": HALF_WIDTH,
+        "share_of_prompts_sent_when_stopping": round(float(np.mean([one["sent"].value for one in found])) / PROMPTS, 3),
+        "statistics": {
+            name: _statistic([one[name] for one in found], name, truths, exact) for name in found[0] if name != "sent"
+        },
+    }
+
+
+def _statistic(
+    found: Sequence[Estimate], name: str, truths: Mapping[str, float], exact: Mapping[str, float]
+) -> dict[str, float | None]:
+    kind, _, how = name.partition(", ")
+    half_width = float(np.mean([(one.high - one.low) / 2 for one in found]))
+    return {
+        "truth": round(truths[kind], 4),
+        "mean": round(float(np.mean([one.value for one in found])), 4),
+        "covered": sum(one.low <= truths[kind] <= one.high for one in found) / len(found),
+        "half_width_over_exact": round(half_width / exact[kind], 3) if how == "whole" else None,
+    }
+
+
+def main() -> None:
+    """Print or write the result."""
+    parser = argparse.ArgumentParser(description="Coverage and width of the intervals over HTTP.")
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--out", type=Path, help="write the result as JSON")
+    args = parser.parse_args()
+    before = machine("aiohttp", "numpy")
+    result = measure_coverage(args.runs, progress=lambda done: print(f"\r{done}", end="", file=sys.stderr))
+    command = f"python -m benchmarks.coverage_http --runs {args.runs}"
+    text = json.dumps({"command": command, "machine": before, **result}, indent=1)
+    print(text)
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

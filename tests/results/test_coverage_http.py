@@ -1,0 +1,40 @@
+"""Intervals of cells that were measured over HTTP hold what the server is known to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.coverage_http import measure_coverage
+from benchmarks.machine import machine
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "coverage_http.json"
+STATISTICS = {
+    *(f"{name}, {kind}" for name in ("accept_length", "output_throughput", "speedup") for kind in ("whole", "stopped")),
+    *(f"{name}, whole" for name in ("steady_throughput", "ttft_ms_p50", "tpot_ms_p50")),
+}
+
+
+def test_a_few_runs_over_http_hold_the_truth() -> None:
+    result = measure_coverage(runs=3, truth_runs=150)
+    assert set(result["statistics"]) == STATISTICS
+    for name, found in result["statistics"].items():
+        # the client's own time counts as an error here, and a busy machine makes it longer
+        assert found["mean"] == pytest.approx(found["truth"], rel=0.2), name
+    for kind in ("whole", "stopped"):
+        assert result["statistics"][f"accept_length, {kind}"]["covered"] >= 2 / 3
+    assert 0.75 <= result["statistics"]["accept_length, whole"]["half_width_over_exact"] <= 1.5
+
+
+@pytest.mark.evidence
+@pytest.mark.timeout(1800)
+def test_a_hundred_runs_over_http_hold_the_truth() -> None:
+    before = machine("aiohttp", "numpy")
+    result = measure_coverage(runs=100)
+    command = "python -m benchmarks.coverage_http --out benchmarks/results/coverage_http.json"
+    RESULTS.write_text(json.dumps({"command": command, "machine": before, **result}, indent=1) + "\n", encoding="utf-8")
+    for name, found in result["statistics"].items():
+        assert found["covered"] >= 0.93, (name, found)
+        assert (found["half_width_over_exact"] or 1.0) <= 1.5, (name, found)
