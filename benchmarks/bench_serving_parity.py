@@ -22,7 +22,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import random
 import shlex
 import statistics
@@ -44,6 +43,7 @@ from actors.load.measurement import measure_cell, warm_up
 from actors.load.prompts import choose_prompts
 from actors.load.server_state import Counters, read_counters
 from actors.load.workload import Workload
+from benchmarks.machine import machine
 from results.observations import CellObservation, LaunchObservation
 from search_spaces.checkpoints import read_draft, read_target
 from search_spaces.config import EngineConfig, Triple
@@ -247,8 +247,7 @@ def report(args: argparse.Namespace, pairs: list[dict[str, Any]], server: dict[s
     result = {
         "command": shlex.join(["python", "benchmarks/bench_serving_parity.py", *sys.argv[1:]]),
         "server": server,
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
+        "machine": machine("sglang", "torch", "aiohttp"),
         "load": {"prompts": args.count, "max_new_tokens": args.tokens, "concurrency": args.concurrency},
         "throughput_ratio_median": round(statistics.median(pair["throughput_ratio"] for pair in pairs), 4),
         "throughput_ratio_wanted": [0.97, 1.03],

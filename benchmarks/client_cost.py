@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from actors.load.measurement import measure_cell
 from actors.load.workload import Workload, prompt_of
+from benchmarks.machine import machine
 from results.observations import CellObservation
 
 STREAMS = 64
@@ -83,16 +83,17 @@ def main() -> None:
     """Measure every kind and print or write the result."""
     parser = argparse.ArgumentParser(description="The load client's CPU cost at 64 streams of 50 tokens/s.")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of every stream")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the result as JSON")
     args = parser.parse_args()
+    before = machine("aiohttp")
     result = {
+        "command": shlex.join(["python", "benchmarks/client_cost.py", *sys.argv[1:]]),
         "streams": STREAMS,
         "tokens_per_s": TOKENS_PER_S,
         "seconds": args.seconds,
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
-        "load_average_before": round(os.getloadavg()[0], 2),
+        "repeats": args.repeats,
+        "machine": before,
         "target_cores": 0.10,
         "kinds": {name: cheapest(plan, args.seconds, args.repeats) for name, plan in KINDS.items()},
     }

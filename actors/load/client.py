@@ -140,11 +140,11 @@ class GenerateClient:
     async def _attempt(self, body: bytes, stream: GenerateStream, clock: CellClock) -> Mapping[str, Any]:
         """The final event of one attempt; AttemptError for anything that is not a complete answer."""
         whole = bytearray()
-        feed = (lambda data: stream.feed(data, clock.now_s())) if self._workload.stream else whole.extend
+        feed = stream.feed if self._workload.stream else lambda data, _: whole.extend(data)
         try:
             async with asyncio.timeout(self._workload.request_timeout_s):
                 head = request_head(self._address, self._headers, len(body))
-                status, refusal = await post(self._address, head, body, feed)
+                status, refusal = await post(self._address, head, body, feed, clock.now_s)
             if status != 200:
                 raise _refusal(status, refusal)
             return _complete(stream) if self._workload.stream else _checked(decode_json(bytes(whole)))

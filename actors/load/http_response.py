@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _MAX_HEAD_BYTES = 65536
+_MAX_SIZE_LINE = 16
 
 
 class BadResponseError(Exception):
@@ -25,10 +26,20 @@ class ResponseReader:
         self._after_chunk = False
         self._trailers = False
 
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the body is known to come in chunks."""
+        return self._chunked
+
     def feed(self, data: bytes) -> bytes:
         """The part of the body that these bytes hold, b"" for none. BadResponseError when they make no response."""
         if self.complete:
             return b""
+        if self._chunked and not (self._rest or self._need or self._after_chunk or self._trailers):
+            # what a stream consists of: one whole chunk
+            end = data.find(b"\r\n", 0, _MAX_SIZE_LINE)
+            if end > 0 and data.endswith(b"\r\n") and _chunk_size(data[:end]) + end + 4 == len(data) > end + 4:
+                return data[end + 2 : -2]
         data = self._rest + data
         self._rest = b""
         while self.status is None:
