@@ -31,6 +31,11 @@ def servers_of(plan: SweepPlan) -> tuple[EngineConfig, ...]:
     return (*groups, *plan.servers.baselines, *plan.extra_baselines)
 
 
+def sweep_id(study: str, folder: Path) -> str:
+    """What the processes of a study's servers are marked with: two folders' never share it."""
+    return f"{study}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+
+
 @contextlib.contextmanager
 def open_groups(
     spec: SweepSpec,
@@ -126,14 +131,13 @@ def _server_spec(
     spec: SweepSpec, context: RuleContext, place: StudyPlace, device: Device, found: FoundEngine
 ) -> ServerSpec:
     engine = spec.engine
-    digest = hashlib.sha256(str(place.folder).encode()).hexdigest()[:8]
     return ServerSpec(
         target=context.target,
         draft=context.draft,
         sglang_version=found.version,
         device=device,
         work_dir=Path(),
-        sweep_id=f"{spec.study}-{digest}",
+        sweep_id=sweep_id(spec.study, place.folder),
         slot="",
         python=found.python,
         args=engine.args,

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from doubles.fake_sglang import make_fake_python
+from job_cluster import LIMIT_S, Cluster, head_node, processes_with, ray_job, specsweep, wait_until
 from spec_files import write_spec
 
-ROOT = Path(__file__).parents[2]
-LIMIT_S = 400
 pytestmark = pytest.mark.timeout(LIMIT_S + 60)
 
 SPEC = """\
@@ -37,77 +26,10 @@ tracking: {enabled: false}
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """A running head node; `environment` is what its users have."""
-
-    url: str
-    environment: dict[str, str]
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """`ray start --head` with `specsweep` on its PATH, as the README asks of a cluster."""
-    bin_folder = tmp_path_factory.mktemp("bin")
-    script = bin_folder / "specsweep"
-    script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m sweeps "$@"\n')
-    script.chmod(0o755)
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    # an installed package needs no PYTHONPATH
-    found = {"PATH": f"{bin_folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    environment = kept | found | {"RAY_AUTH_MODE": "disabled"}
-    port, dashboard, *others = free_ports(5)
-    # Unix sockets allow for 107 bytes
-    scratch = tempfile.mkdtemp(prefix="ray-")
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus", "2"]
-    command += ["--port", str(port), "--dashboard-port", str(dashboard), "--temp-dir", scratch]
-    command += ["--object-store-memory", str(100 * 2**20), "--disable-usage-stats"]
-    for name, other in zip(
-        ("dashboard-agent-listen-port", "ray-client-server-port", "node-manager-port"), others, strict=True
-    ):
-        command += [f"--{name}", str(other)]
-    head = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-    try:
-        url = f"http://127.0.0.1:{dashboard}"
-        wait_for(url, head)
-        yield Cluster(url=url, environment=environment)
-    finally:
-        head.send_signal(signal.SIGTERM)
-        head.wait(timeout=60)
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def wait_for(url: str, head: subprocess.Popen[bytes]) -> None:
-    end_s = time.monotonic() + 120
-    while time.monotonic() < end_s and head.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/api/version", timeout=5):
-                return
-        except OSError:
-            time.sleep(0.5)
-    raise RuntimeError("the head node did not come up")
-
-
-def specsweep(cluster: Cluster, *argv: str, home: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sweeps", *argv],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=cluster.environment | {"SPECSWEEP_HOME": str(home)},
-        check=False,
-        timeout=LIMIT_S,
-    )
+    with head_node(tmp_path_factory.mktemp("bin")) as running:
+        yield running
 
 
 def test_a_job_runs_the_sweep_and_leaves_its_study_in_the_home(cluster: Cluster, tmp_path: Path) -> None:
@@ -148,8 +70,7 @@ def test_a_stopped_job_is_resumed_here(cluster: Cluster, tmp_path: Path) -> None
     submitted = specsweep(cluster, *argv, home=home)
     assert submitted.returncode == 0, submitted.stderr
     wait_until(starts.exists)
-    stop = [sys.executable, "-m", "ray.scripts.scripts", "job", "stop", "slow", "--address", cluster.url]
-    subprocess.run(stop, env=cluster.environment, check=True, capture_output=True, timeout=LIMIT_S)
+    ray_job(cluster, "stop", "slow")
     wait_until(lambda: not processes_with(str(starts)))
     status = json.loads(specsweep(cluster, "status", "job", "--json", home=home).stdout)
     assert (status["running"], status["records"], status["left"]) == (False, 0, 2)
@@ -159,24 +80,3 @@ def test_a_stopped_job_is_resumed_here(cluster: Cluster, tmp_path: Path) -> None
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["reason"] == "exhausted"
     assert len(starts.read_text().splitlines()) == 3
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 120
-    while not true():
-        if time.monotonic() > end_s:
-            raise TimeoutError("it never came true")
-        time.sleep(0.5)
-
-
-def processes_with(marker: str) -> list[int]:
-    """Processes, this one apart, that have `marker` in their environment."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            content = (process / "environ").read_bytes()
-        except OSError:
-            continue
-        if marker.encode() in content and int(process.name) != os.getpid():
-            found.append(int(process.name))
-    return found
