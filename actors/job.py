@@ -34,6 +34,7 @@ class TrialOutcome:
     """What one trial gave. Failure is a value here: nothing is raised across the actor boundary.
 
     Cells measured before a failure are kept. `server_log` is bounded (its end). `feeds` are a probe's, by rank.
+    `warm_up_s` is how long the requests before the first cell took.
     """
 
     trial_id: str
@@ -44,4 +45,5 @@ class TrialOutcome:
     failure: Failure | None
     server_log: str = field(repr=False)
     findings: tuple[str, ...] = ()
+    warm_up_s: float | None = None
     feeds: tuple[FeedCapture, ...] = field(default=(), repr=False)

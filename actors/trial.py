@@ -55,12 +55,15 @@ def run_trial(engine: Engine, job: TrialJob, load: Load) -> TrialOutcome:
     launch: LaunchObservation | None = None
     cells: tuple[CellObservation, ...] = ()
     failure: Failure | None
+    warm_up_s: float | None = None
     applied = engine.apply(job.config)
     if isinstance(applied, Failure):
         failure = applied
     else:
         launch = applied
+        before_s = time.monotonic()
         failure = load.warm_up(engine, job.workload)
+        warm_up_s = time.monotonic() - before_s
         if failure is None:
             cells, failure = load.measure(engine, job.workload)
             cells = tuple(with_switched_counters(cell, applied, job.config.triple) for cell in cells)
@@ -76,6 +79,7 @@ def run_trial(engine: Engine, job: TrialJob, load: Load) -> TrialOutcome:
         cells=cells,
         failure=failure,
         server_log=server_log,
+        warm_up_s=warm_up_s,
     )
 
 

@@ -22,6 +22,7 @@ class TrialRecord:
     `trial_id` is unique in a study and names the record's folder. `number` is Optuna's trial number, None for trials
     outside the search (baselines, confirmations). `setting` is None for a baseline. `effective` is what the server ran
     when it was read back, else what our rules predict. `cells` are empty when `failure` is set before measuring.
+    `warm_up_s` is how long the requests before the first cell took; None when none were sent, or it was not noted.
     """
 
     schema: int
@@ -39,6 +40,7 @@ class TrialRecord:
     cells: tuple[CellSummary, ...]
     failure: Failure | None
     findings: tuple[str, ...] = ()
+    warm_up_s: float | None = None
 
     @property
     def ok(self) -> bool:

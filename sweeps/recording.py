@@ -52,6 +52,7 @@ def record_of(study: str, task: Task, outcome: TrialOutcome) -> TrialRecord:
         cells=tuple(summarise_cell(cell, task.config.triple, server_args=server_args) for cell in outcome.cells),
         failure=outcome.failure,
         findings=outcome.findings,
+        warm_up_s=outcome.warm_up_s,
     )
 
 

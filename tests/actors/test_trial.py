@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from trial_builders import WORKLOAD, cell, job, launch
 
 from actors.engines.engine import Engine
@@ -43,6 +45,7 @@ class ScriptedLoad:
         self.warm, self.failure = warm, failure
 
     def warm_up(self, engine: Engine, workload: Workload) -> Failure | None:
+        time.sleep(0.05)
         return self.warm
 
     def measure(self, engine: Engine, workload: Workload) -> tuple[tuple[CellObservation, ...], Failure | None]:
@@ -57,6 +60,8 @@ def test_a_good_trial_keeps_its_server() -> None:
     assert outcome.launch is engine.applied
     assert [item.concurrency for item in outcome.cells] == [1]
     assert outcome.finished_at_unix_s >= outcome.started_at_unix_s
+    assert outcome.warm_up_s is not None
+    assert 0.05 <= outcome.warm_up_s < 0.5
     assert engine.closed == 0
 
 
@@ -65,6 +70,7 @@ def test_a_server_that_does_not_start_is_the_outcome() -> None:
     engine = ScriptedEngine(failure)
     outcome = run_trial(engine, job(), ScriptedLoad())
     assert (outcome.failure and outcome.failure.kind, outcome.launch, outcome.cells) == ("timeout", None, ())
+    assert outcome.warm_up_s is None
     # the tail of the log is added when the failure has none
     assert outcome.failure is not None
     assert outcome.failure.log_tail.endswith("log")
