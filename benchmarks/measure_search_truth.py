@@ -16,12 +16,13 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from actors.engines.preflight import find_engine
-from actors.engines.server_spec import ServerSpec
+from live_servers import demo_spec, demo_texts, greedy_workload
+
 from actors.engines.switching_server import SwitchingServer
 from actors.load.measurement import measure_cell
-from actors.load.workload import Workload, prompt_of
+from actors.load.workload import Workload
 from actors.tracing import TraceRequest, trace_workload, tracing_config
 from results.cells import summarise_cell
 from results.failures import Failure
@@ -29,7 +30,6 @@ from results.step_samples import step_sample
 from results.surface import legal_triples, surface_of
 from results.switched_counters import with_switched_counters
 from results.traces import Trace
-from search_spaces.checkpoints import read_draft, read_target
 from search_spaces.config import EngineConfig, Triple, layout_label
 
 LAYOUTS = ((0, 3, 7), (2, 4, 5))
@@ -47,9 +47,10 @@ POOLS = Triple(num_steps=8, eagle_topk=8, num_draft_tokens=64)
 
 def main() -> None:
     asked = arguments()
-    texts = list(dict.fromkeys(json.loads(line)["text"] for line in asked.prompts.read_text().splitlines()))
-    traced = workload(texts[: asked.count], tokens=96)
-    timed = workload(texts[: asked.timed_count], tokens=48)
+    traced, timed = (
+        greedy_workload(demo_texts(count, asked.prompts), tokens, request_timeout_s=600.0)
+        for count, tokens in ((asked.count, 96), (asked.timed_count, 48))
+    )
     started = time.time()
     content: dict[str, object] = {"surface": [], "tp2_rounds_differ": None, "step_times": [], "launches": []}
     if asked.times:
@@ -146,38 +147,17 @@ def time_rounds(engine: SwitchingServer, load: Workload, tp_size: int) -> list[d
     return rows
 
 
-def workload(texts: list[str], *, tokens: int) -> Workload:
-    return Workload(
-        prompts=tuple(prompt_of(text) for text in texts),
-        warmup=(),
-        concurrency=(1,),
-        max_new_tokens=tokens,
-        temperature=0,
-        ignore_eos=True,
-        stream=False,
-        request_timeout_s=600,
-        max_attempts=1,
-    )
-
-
 def make_engine(asked: argparse.Namespace, tp_size: int) -> SwitchingServer:
-    found = find_engine(sys.executable, "cpu")
-    target = read_target(asked.pair / "target")
-    spec = ServerSpec(
-        target=target,
-        draft=read_draft(asked.pair / "draft"),
-        sglang_version=found.version,
-        device="cpu",
-        work_dir=asked.work / f"tp{tp_size}",
+    spec = demo_spec(
+        asked.work / f"tp{tp_size}",
+        asked.pair,
+        args={"max_total_tokens": 16384},
+        max_running_requests=8,
         sweep_id=f"search-truth-{asked.work.name}",
         slot=f"tp{tp_size}",
-        stand_ins=found.stand_ins,
-        start_method="fork",
-        args={"context_length": 512, "max_total_tokens": 16384},
-        max_running_requests=8,
     )
     engine = SwitchingServer(spec, pools=POOLS)
-    VOCABULARIES[id(engine)] = target.vocab_size
+    VOCABULARIES[id(engine)] = spec.target.vocab_size
     return engine
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from doubles.tp_fault import fault_environment, plant
+from live_servers import greedy_workload
 from server_specs import real_spec, speculative
 from tiny_models import TinyPair
 from tokenizers import Tokenizer
@@ -13,7 +14,6 @@ from tokenizers import Tokenizer
 from actors.engines.guarded_process import find_leftovers
 from actors.engines.switching_server import SwitchingServer
 from actors.job import TrialJob
-from actors.load.workload import Workload, prompt_of
 from actors.probing import run_probe, shortest_prompts
 from results.feed import FeedCapture, describe_feed, match_feed
 from search_spaces.config import Taps, Triple
@@ -22,17 +22,7 @@ pytestmark = pytest.mark.server
 
 POOLS = Triple(num_steps=2, eagle_topk=1, num_draft_tokens=3)
 LAYOUTS: tuple[Taps, ...] = ((0, 3, 7), (2, 4, 5), (1, 4, 6), (0, 1, 2))
-WORKLOAD = Workload(
-    prompts=tuple(prompt_of(text) for text in ("the quick brown fox", "once upon a time there was a", "a little")),
-    warmup=(),
-    concurrency=(1,),
-    max_new_tokens=8,
-    temperature=0.0,
-    ignore_eos=True,
-    stream=True,
-    request_timeout_s=120.0,
-    max_attempts=1,
-)
+WORKLOAD = greedy_workload(("the quick brown fox", "once upon a time there was a", "a little"), 8, stream=True)
 
 
 def probe(engine: SwitchingServer, layout: Taps, tp_size: int) -> tuple[FeedCapture, ...]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from live_servers import launched
 from server_specs import baseline, real_spec, speculative
 from tiny_models import TinyPair
 
@@ -52,12 +53,6 @@ def answers_as(port: int, model: Path) -> bool:
         return False
 
 
-def launch(engine: SglangServer, config: EngineConfig) -> LaunchObservation:
-    outcome = engine.apply(config)
-    assert isinstance(outcome, LaunchObservation), outcome
-    return outcome
-
-
 def test_plain_tree_and_two_workers_say_the_same_and_leave_nothing(tiny_pair: TinyPair, tmp_path: Path) -> None:
     """Baseline, topk > 1 at tp 1 and a layout with the embedding tap at tp 2: same tokens, true counters, no leak."""
     spec = real_spec(tiny_pair, tmp_path, args={"context_length": 512})
@@ -66,7 +61,7 @@ def test_plain_tree_and_two_workers_say_the_same_and_leave_nothing(tiny_pair: Ti
         configs = [baseline(), speculative(3, 4, 8), speculative(2, 2, 4, layout=(0, 3, 7), tp_size=2)]
         outputs, ports, shared_memory = [], [], set()
         for config in configs:
-            observation = launch(engine, config)
+            observation = launched(engine.apply(config))
             answers = generate_all(engine.base_url)
             outputs.append([answer["output_ids"] for answer in answers])
             ports.append(observation.port)
@@ -116,7 +111,7 @@ def test_simulated_acceptance_is_what_the_counters_show(tiny_pair: TinyPair, tmp
     spec = real_spec(tiny_pair, tmp_path, args={"context_length": 512}, **asked)
     engine = SglangServer(spec)
     try:
-        observation = launch(engine, speculative(5, 1, 6))
+        observation = launched(engine.apply(speculative(5, 1, 6)))
         answers = [answer["meta_info"] for answer in generate_all(engine.base_url, tokens=100)]
     finally:
         engine.close()
@@ -131,7 +126,7 @@ def test_a_setting_that_sglang_accepts_and_dies_of(tiny_pair: TinyPair, tmp_path
     spec = real_spec(tiny_pair, tmp_path, args={"context_length": 512})
     engine = SglangServer(spec)
     try:
-        launch(engine, speculative(1, 4, 8))
+        launched(engine.apply(speculative(1, 4, 8)))
         with pytest.raises(OSError):  # noqa: PT011 - whichever kind of broken connection
             generate(engine.base_url, PROMPTS[0])
         deadline = time.monotonic() + 20
@@ -151,7 +146,7 @@ def test_a_killed_guard_leaves_no_worker_behind(tiny_pair: TinyPair, tmp_path: P
     spec = real_spec(tiny_pair, tmp_path, args={"context_length": 512})
     engine = SglangServer(spec)
     try:
-        launch(engine, baseline())
+        launched(engine.apply(baseline()))
         assert engine._running is not None
         shared_memory = mapped_shared_memory(find_leftovers(spec.owner))
         os.kill(engine._running.process.guard_pid, signal.SIGKILL)

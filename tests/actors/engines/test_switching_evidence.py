@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from live_servers import DEFAULT, TRAINED, Took, ask_all, config, demo_spec, demo_workload, launched
+from live_servers import DEFAULT, TRAINED, Took, ask_all, config, demo_spec, demo_workload, launched, running
 
-from actors.engines.sglang_server import SglangServer
 from actors.engines.switching_server import SwitchingServer
 from actors.load.workload import Workload
 from actors.tracing import TraceOutcome, TraceRequest, trace_workload, tracing_config
@@ -135,12 +134,8 @@ def _trace(
 
 
 def _fresh(tmp_path: Path, load: Workload, wanted: EngineConfig) -> tuple[dict[str, Took], float]:
-    server = SglangServer(demo_spec(tmp_path / "fresh"))
-    try:
-        launched(server.apply(wanted))
+    with running(demo_spec(tmp_path / "fresh"), wanted) as server:
         return _timed(server.base_url, load)
-    finally:
-        server.close()
 
 
 def _predicted(trace: Trace, triple: tuple[int, int, int]) -> dict[str, tuple[int, tuple[int, ...]]]:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from live_servers import DEFAULT, TRAINED, ask_all, config, demo_spec, demo_workload, launched
+from live_servers import DEFAULT, TRAINED, ask_all, config, demo_spec, demo_workload, launched, running
 
-from actors.engines.sglang_server import SglangServer
 from actors.engines.switching_server import SwitchingServer
 from actors.tracing import TraceOutcome, TraceRequest, trace_workload, tracing_config
 from results.surface import replay_trace
@@ -27,12 +26,8 @@ PREDICTED = [(4, 4, 8), (3, 4, 8), (4, 4, 16), (3, 1, 4), (1, 1, 2)]
 def test_switched_is_fresh_and_traced_is_measured(tmp_path: Path) -> None:
     """Two launches for all of it: they are what takes the time."""
     load = demo_workload(prompts=4, tokens=32)
-    fresh_server = SglangServer(demo_spec(tmp_path / "fresh"))
-    try:
-        launched(fresh_server.apply(config(*FRESH)))
+    with running(demo_spec(tmp_path / "fresh"), config(*FRESH)) as fresh_server:
         fresh = ask_all(fresh_server.base_url, load)
-    finally:
-        fresh_server.close()
     server = SwitchingServer(demo_spec(tmp_path / "switching"), pools=POOLS)
     try:
         started = time.monotonic()

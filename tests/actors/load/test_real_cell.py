@@ -2,67 +2,32 @@
 
 from __future__ import annotations
 
-import sys
-import uuid
 from pathlib import Path
 
 import pytest
+from live_servers import greedy_workload, running
+from server_specs import real_spec, speculative
 from tiny_models import TinyPair
 
-from actors.engines.cpu_kernels import STAND_INS
-from actors.engines.server_spec import ServerSpec
-from actors.engines.sglang_server import SglangServer
 from actors.load.measurement import measure_cells, warm_up
 from actors.load.prompts import builtin_prompts
-from actors.load.workload import Workload
-from results.observations import CellObservation, LaunchObservation
-from search_spaces.checkpoints import read_draft, read_target
-from search_spaces.config import EngineConfig, Triple
+from results.observations import CellObservation
+from search_spaces.config import Triple
 
 pytestmark = pytest.mark.server
 
 TOKENS = 24
 
 
-def spec_of(pair: TinyPair, work_dir: Path) -> ServerSpec:
-    return ServerSpec(
-        target=read_target(pair.target),
-        draft=read_draft(pair.draft),
-        sglang_version="0.5.23",
-        device="cpu",
-        work_dir=work_dir,
-        sweep_id=f"test-{uuid.uuid4().hex[:12]}",
-        slot="0",
-        python=sys.executable,
-        stand_ins=frozenset(STAND_INS),
-        start_method="fork",
-        ready_timeout_s=180.0,
-    )
-
-
 def test_a_real_server_is_measured_and_its_counters_hold(tiny_pair: TinyPair, tmp_path: Path) -> None:
     chosen = builtin_prompts(6, 1, warmup_count=2)
-    workload = Workload(
-        prompts=chosen.prompts,
-        warmup=chosen.warmup,
-        concurrency=(1, 3),
-        request_rate=(20.0,),
-        max_new_tokens=TOKENS,
-        temperature=0.0,
-        ignore_eos=True,
-        stream=True,
-        request_timeout_s=60.0,
-        max_attempts=1,
+    workload = greedy_workload(
+        (), TOKENS, prompts=chosen.prompts, warmup=chosen.warmup, concurrency=(1, 3), request_rate=(20.0,), stream=True
     )
-    engine = SglangServer(spec_of(tiny_pair, tmp_path))
     triple = Triple(num_steps=3, eagle_topk=4, num_draft_tokens=8)
-    try:
-        launch = engine.apply(EngineConfig(layout=(2, 4, 5), triple=triple, tp_size=1))
-        assert isinstance(launch, LaunchObservation), launch
+    with running(real_spec(tiny_pair, tmp_path), speculative(3, 4, 8)) as engine:
         assert warm_up(engine.base_url, workload, failure_now=engine.failure_now) is None
         cells, failure = measure_cells(engine.base_url, workload, failure_now=engine.failure_now)
-    finally:
-        engine.close()
     assert failure is None
     assert [(cell.concurrency, cell.request_rate) for cell in cells] == [(1, None), (3, None), (0, 20.0)]
     for cell in cells:
