@@ -41,7 +41,7 @@ class NoiseFloor:
         if not self.repeats:
             return f"{self.relative:.1%} (assumed: no configuration was launched twice)"
         launches = "1 repeated launch" if self.repeats == 1 else f"{self.repeats} repeated launches"
-        selected = "; the one that made the winner is among them, so rather less than that" if self.selected else ""
+        selected = ", the winner's among them, which makes it rather too wide" if self.selected else ""
         return f"{self.relative:.1%} (measured on {launches}{selected})"
 
 

@@ -13,10 +13,10 @@ from results.launch_script import command_text, user_command
 from results.objective import Objective
 from results.ranking import RankedSetting, Ranking, rank
 from results.records import TrialRecord
+from results.report_cells import cells_json, cells_of, objections, stopped, warnings
 from results.report_sentences import caveats, next_step, summary_sentences
 from results.store import StudyFolder
-from results.summary import CellSummary
-from results.table import setting_words, table_columns, table_rows
+from results.table import standing_legend, table_columns, table_rows
 from search_spaces.config import layout_label
 
 REPORT_SCHEMA = 1
@@ -173,13 +173,10 @@ def setting_json(row: RankedSetting) -> dict[str, Any]:
         ],
         "reasons": list(row.reasons),
         "warnings": list(row.warnings),
-        "stopped": {cell.load_label: cell.stopped for cell in _cells(row) if cell.stopped is not None},
+        "stopped": {cell.load_label: cell.stopped for cell in cells_of(row) if cell.stopped is not None},
+        "cells": cells_json(row),
         "failures": [{"phase": f.phase, "kind": f.kind, "message": f.message} for f in row.setting.failures],
     }
-
-
-def _cells(row: RankedSetting) -> list[CellSummary]:
-    return [cell for record in row.setting.measured for cell in record.cells]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,13 +204,14 @@ def report_sections(report: Report) -> tuple[ReportSection, ...]:
             paragraphs=(
                 "Effective settings, best first; equal ones are one row. ± is half of a 95 % interval over prompts"
                 " (for speedups over prompts and launches)." + (" * marks an unfair comparison." if stars else ""),
+                standing_legend(ranking),
             ),
             columns=table_columns(ranking),
             rows=tuple(table_rows(ranking)),
         ),
-        ReportSection(title="Not ranked, and why", bullets=tuple(_objections(report))),
-        ReportSection(title="To know about ranked settings", bullets=tuple(_warnings(report))),
-        ReportSection(title="Ended before the last prompt", bullets=tuple(_stopped(report))),
+        ReportSection(title="Not ranked, and why", bullets=objections(ranking)),
+        ReportSection(title="To know about ranked settings", bullets=warnings(ranking)),
+        ReportSection(title="Ended before the last prompt", bullets=stopped(ranking)),
         ReportSection(
             title="Next step",
             paragraphs=(report.next_step,),
@@ -221,36 +219,3 @@ def report_sections(report: Report) -> tuple[ReportSection, ...]:
         ),
     ]
     return tuple(part for part in parts if part.paragraphs or part.bullets or part.rows)
-
-
-def _objections(report: Report) -> list[str]:
-    rows = (*report.ranking.settings, *report.ranking.baselines)
-    return [f"{_named(row)}: {reason}" for row in rows if row.status != "ranked" for reason in row.reasons]
-
-
-def _warnings(report: Report) -> list[str]:
-    """Warnings of ranked rows; one that all of them share is said once."""
-    rows = [row for row in (*report.ranking.settings, *report.ranking.baselines) if row.status == "ranked"]
-    said: dict[str, list[RankedSetting]] = {}
-    for row in rows:
-        for warning in (*row.warnings, *(reason for load in row.loads for reason in load.unfair)):
-            said.setdefault(warning, []).append(row)
-    return [
-        f"{'every setting' if len(of) == len(rows) > 1 else '; '.join(map(_named, of[:3]))}"
-        f"{f' and {len(of) - 3} more' if 3 < len(of) < len(rows) else ''}: {warning}"
-        for warning, of in said.items()
-    ]
-
-
-def _stopped(report: Report) -> list[str]:
-    rows = (*report.ranking.settings, *report.ranking.baselines)
-    return [
-        f"{_named(row)} at {cell.load_label}: {cell.stopped}"
-        for row in rows
-        for cell in _cells(row)
-        if cell.stopped is not None
-    ]
-
-
-def _named(row: RankedSetting) -> str:
-    return f"{setting_words(row)} ({', '.join(row.setting.trial_ids[:3])})"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from results.objective import METRIC_HEADS
+from results.objective import METRIC_HEADS, METRIC_WORDS
 from results.ranking import RankedSetting, Ranking
 from results.speedups import LoadNumbers
 from results.summary import Estimate
@@ -64,6 +64,25 @@ def standing_words(row: RankedSetting, ranking: Ranking) -> str:
     return f"{'? ' if comparison.standing == 'cannot tell' else ''}{sign}{abs(loss):.0%}" + chosen
 
 
+def standing_legend(ranking: Ranking) -> str:
+    """What the standings that occur in the table mean."""
+    words = {
+        "best": "`best` has the best value",
+        "tie": "`tie` differs from it by no more than two launches of one setting do",
+        "worse": "a percentage is by how much one is worse",
+        "cannot tell": "with `?` the prompts and launches cannot tell whether it is",
+    }
+    found = {row.against_best.standing for row in ranking.settings if row.against_best is not None}
+    parts = [said for standing, said in words.items() if standing in found or (standing == "worse" and len(found) > 1)]
+    if any(row.status == "not ranked" for row in (*ranking.settings, *ranking.baselines)):
+        parts.append("what is `not ranked` has its measured accept length in brackets, and the reason below")
+    metric, at = (
+        METRIC_WORDS[ranking.objective.metric],
+        "" if ranking.load is None else f" at concurrency {ranking.load[0]}",
+    )
+    return f"Standing by {metric}{at}: {'; '.join(parts)}." if parts else "Nothing could be ranked."
+
+
 @dataclass(frozen=True, kw_only=True)
 class Detail:
     """How much a table shows: every load or the objective's, intervals or values alone, p1 and launches or not."""
@@ -119,13 +138,16 @@ def table_row(row: RankedSetting, ranking: Ranking, detail: Detail = FULL) -> tu
         numbers += [words(load.throughput, 1), speedup]
     objective = () if _is_shown_anyway(ranking) else (words(row.value, 2),)
     flags = "".join(f" {name}={value}" for name, value in effective.flags)
-    p1, launches = (("" if row.p1 is None else f"{row.p1:.2f}") or NOTHING,), (str(row.launches),)
+    launches = (str(row.launches),)
+    length, p1 = words(row.accept_length, 2), NOTHING if row.p1 is None else f"{row.p1:.2f}"
+    if row.status == "not ranked":
+        length, p1 = (text if text == NOTHING else f"({text})" for text in (length, p1))
     return (
         layout_words(row),
         (NOTHING if effective.triple is None else str(effective.triple)) + flags,
         str(effective.tp_size),
-        words(row.accept_length, 2),
-        *(p1 if detail.extras else ()),
+        length,
+        *((p1,) if detail.extras else ()),
         *objective,
         *numbers,
         *(launches if detail.extras else ()),

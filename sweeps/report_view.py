@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from results.report import Report
+from results.report_cells import objections
 from results.table import detail_for, ranking_table, table_columns, table_rows
 from sweeps.text_table import format_table
 
 PLAIN_WIDTH = 120
 WRAP_WIDTH = 110
+MOST_REASONS = 8
 
 
 def print_report(report: Report, stream: TextIO) -> None:
@@ -49,8 +51,19 @@ def _plain_table(report: Report) -> str:
     return format_table(table_columns(ranking, detail_for(ranking, PLAIN_WIDTH)), rows) + "\n" if rows else ""
 
 
+def _reasons(report: Report) -> list[str]:
+    """Why settings are not ranked, or failed: the first of them, as the report has all."""
+    lines = list(objections(report.ranking))
+    more = len(lines) - MOST_REASONS
+    return lines if more <= 0 else [*lines[:MOST_REASONS], f"and {more} more, in the report"]
+
+
 def _tail(report: Report) -> Iterator[str]:
-    for title, lines in (("Limits of these numbers", report.caveats), ("Findings", report.ranking.findings)):
+    for title, lines in (
+        ("Not ranked, and why", _reasons(report)),
+        ("Limits of these numbers", report.caveats),
+        ("Findings", report.ranking.findings),
+    ):
         if lines:
             yield f"{title}:"
             for line in lines:

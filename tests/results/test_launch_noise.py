@@ -129,7 +129,5 @@ def test_a_winners_pair_does_not_make_the_floor_too_small(settings: int, behind:
 def test_the_report_says_what_the_floor_was_measured_on() -> None:
     records = [trial("t1", 110.0), trial("c1", 100.0, role="confirm")]
     words = caveats(rank(records, Objective()))[-1]
-    assert (
-        "(measured on 1 repeated launch; the one that made the winner is among them, so rather less than that)" in words
-    )
+    assert "(measured on 1 repeated launch, the winner's among them, which makes it rather too wide)" in words
     assert "assumed" in caveats(rank(records[:1], Objective()))[-1]

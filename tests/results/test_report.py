@@ -142,15 +142,6 @@ def test_json_holds_every_number_and_is_plain(folder: StudyFolder) -> None:
     assert data["baselines"][0]["loads"][0]["output_throughput"]["value"] == 100.0
 
 
-def test_a_reader_can_tell_why_a_cell_is_or_is_not_ranked(folder: StudyFolder) -> None:
-    odd = record("t4", config((1, 2, 3)), cells=[summary(not_ranked=("degenerate output: 4 of 4 outputs loop",))])
-    noted = record("t5", config((1, 2, 4)), cells=[summary(throughput=50.0, warnings=("2 retries were needed",))])
-    text = report_markdown(report_of(folder, [*study(), odd, noted]))
-    assert "- layout 1,2,3 at (5,1,6), tp 1 (t4): degenerate output: 4 of 4 outputs loop" in text
-    assert "- layout 1,2,4 at (5,1,6), tp 1 (t5): 2 retries were needed" in text
-    assert "(t3): out of memory" in text
-
-
 def test_a_warning_of_every_setting_is_said_once(folder: StudyFolder) -> None:
     records = [
         record(f"t{i}", config((0, 1, i)), cells=[summary(throughput=100.0 * i, warnings=("same",))]) for i in (2, 3, 4)
@@ -249,5 +240,5 @@ def test_what_ended_early_says_why_in_every_form(folder: StudyFolder) -> None:
     report = report_of(folder, [record("t1", config(RIGHT), cells=cells)])
     assert report_json(report)["settings"][0]["stopped"] == {"1": reason}
     part = report_markdown(report).split("## Ended before the last prompt")[1].split("##")[0]
-    assert f"(t1) at 1: {reason}" in part
+    assert f"(t1) at concurrency 1: {reason}" in part
     assert reason in report_html(report)
