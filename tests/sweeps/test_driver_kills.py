@@ -200,7 +200,9 @@ def test_a_second_driver_is_refused_while_the_first_lives(sweep: tuple[Path, Stu
 @pytest.mark.timeout(600)
 def test_a_driver_killed_while_a_real_server_starts(tmp_path: Path, tiny_pair: TinyPair, ray_address: str) -> None:
     space = {"layout": ["default"], "num_steps": [1], "num_draft_tokens": [4]}
-    spec, folder = make_sweep(real(tmp_path, tiny_pair), tmp_path, ray_address, space)
+    models = real(tmp_path, tiny_pair)
+    models["workload"] |= {"prompts": 2, "max_new_tokens": 32}
+    spec, folder = make_sweep(models, tmp_path, ray_address, space)
     study, home = folder.path.name, folder.path.parent
     driver = Driver(spec, home)
     driver.until("started", "t0000-a1")
