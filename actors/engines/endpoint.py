@@ -86,6 +86,7 @@ class RunningServer:
         self._endpoint = endpoint
         self._model_path = model_path
         self._applied = False
+        self._closed = False
 
     def apply(self, config: EngineConfig) -> LaunchObservation | Failure:
         """Ask the server what it runs; blocks for seconds at most. A Failure when that is not `config`."""
@@ -120,7 +121,9 @@ class RunningServer:
         return self._endpoint.base_url
 
     def failure_now(self) -> Failure | None:
-        """None: whether the server lives shows in its answers alone."""
+        """Only that the engine was closed: whether the server lives shows in its answers alone."""
+        if self._closed:
+            return Failure(phase="measure", kind="interrupted", message="the engine is closed")
         return None
 
     def log_tail(self, max_bytes: int = 65536) -> str:
@@ -128,8 +131,8 @@ class RunningServer:
         return ""
 
     def close(self) -> None:
-        """Nothing was started."""
-        self._applied = False
+        """Nothing was started; a load that is under way ends."""
+        self._closed = True
 
     def _findings(self, info: Mapping[str, Any]) -> tuple[str, ...]:
         found = []

@@ -22,11 +22,13 @@ class Engine(Protocol):
 
     @property
     def base_url(self) -> str:
-        """Where the running server answers, without a trailing slash. RuntimeError when none runs."""
+        """Where the server that was started last answers, without a trailing slash, also when it has ended since: a
+        load in another thread then finds nobody there. RuntimeError when none was started."""
         ...
 
     def failure_now(self) -> Failure | None:
-        """The cause of death if the server has died since `apply`, with its log's tail; None while it lives."""
+        """Why the server does not answer if it has died since `apply`, with its log's tail, or if the engine was
+        closed; None while it lives."""
         ...
 
     def log_tail(self, max_bytes: int = 65536) -> str:

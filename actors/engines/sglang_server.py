@@ -47,6 +47,7 @@ class SglangServer:
         self._forks: ForkServer | None = None
         self._launches = 0
         self._log: Path | None = None
+        self._base_url: str | None = None
         ended = sweep_leftovers(spec.owner)
         if ended:
             LOG.warning("ended %d processes that an earlier owner of %s had left", ended, spec.owner)
@@ -71,12 +72,14 @@ class SglangServer:
 
     @property
     def base_url(self) -> str:
-        if self._running is None:
-            raise RuntimeError("no server runs")
-        return self._running.base_url
+        if self._base_url is None:
+            raise RuntimeError("no server was started")
+        return self._base_url
 
     def failure_now(self) -> Failure | None:
         running = self._running
+        if self._closed:
+            return Failure(phase="measure", kind="interrupted", message="the engine is closed")
         if running is None or running.process.alive:
             return None
         return classify(read_log(running.log), running.process.exit_status(), "measure")
@@ -135,7 +138,7 @@ class SglangServer:
                 ports.release()
                 self._discard(scratch)
                 return Failure(phase="launch", kind="crash", message=" ".join(str(problem).split()))
-            self._running = running
+            self._running, self._base_url = running, running.base_url
         LOG.info("starting %s", " ".join(redact(command)))
         outcome = running.wait(lambda: self._closed)
         if isinstance(outcome, Failure):

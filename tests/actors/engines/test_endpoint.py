@@ -26,6 +26,9 @@ def test_what_it_runs_is_applied_without_a_launch() -> None:
         assert (engine.failure_now(), engine.log_tail()) == (None, "")
         engine.close()
         engine.close()
+        interrupted = engine.failure_now()
+        assert interrupted is not None
+        assert interrupted.kind == "interrupted"
         assert Endpoint(url=server.url).server_info()["version"] == "0.5.23"
     assert not launch.weights_loaded
     assert (launch.pid, launch.port, launch.engine_version) == (0, server.port, "0.5.23")

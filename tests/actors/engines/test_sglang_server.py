@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -109,8 +110,20 @@ def test_the_same_configuration_keeps_the_server_and_another_relaunches(bench: B
     assert "spec_verify_ct" not in ask(engine)["meta_info"]
     engine.close()
     assert bench.leftovers() == []
-    with pytest.raises(RuntimeError, match="no server runs"):
+
+
+def test_whoever_loads_an_engine_while_it_is_closed_learns_that_it_was(bench: Bench) -> None:
+    engine = bench.engine()
+    with pytest.raises(RuntimeError, match="no server was started"):
         engine.base_url  # noqa: B018
+    launched(engine.apply(baseline()))
+    before = engine.base_url
+    assert engine.failure_now() is None
+    engine.close()
+    assert engine.base_url == before
+    interrupted = engine.failure_now()
+    assert interrupted is not None
+    assert interrupted.kind == "interrupted"
 
 
 def test_the_observation_says_what_was_run(bench: Bench) -> None:
@@ -125,7 +138,7 @@ def test_the_observation_says_what_was_run(bench: Bench) -> None:
     assert not observation.stand_in_kernels
     assert observation.effective_args["port"] == observation.port
     assert "internal_states" not in observation.effective_args
-    assert 0 < observation.ready_s < 10
+    assert 0 < observation.ready_s < 60
 
 
 @both_ways
@@ -133,7 +146,7 @@ def test_a_server_that_never_gets_ready_is_a_timeout(bench: Bench) -> None:
     engine = bench.engine({"mode": "never_ready", "grandchildren": True}, ready_timeout_s=1.0)
     failure = failed(engine.apply(speculative(3, 4, 8)))
     assert (failure.phase, failure.kind) == ("ready", "timeout")
-    assert "not ready after 1 s" in failure.message
+    assert re.search(r"not ready after \d+ s", failure.message)
     assert "GET /health" in failure.log_tail
     assert bench.leftovers() == []
 
