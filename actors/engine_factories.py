@@ -16,17 +16,21 @@ from actors.engines.switching_server import SwitchingServer
 from actors.gpu_group import DeviceGrant
 from search_spaces.config import Triple
 
+SMALLEST = Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SglangFactory:
     """Makes SGLang servers from one specification; `slot`, `device_ids` and `work_dir` are filled in from the group.
 
     With `pools`, servers make room for that triple and are switched between layouts and triples, with CUDA graphs for
-    `graph_batch_sizes`.
+    `graph_batch_sizes`. `room` is the largest triple of all servers of the sweep, switched or not: a server that is
+    traced has room for it.
     """
 
     server: ServerSpec
     pools: Triple | None = None
+    room: Triple | None = None
     graph_batch_sizes: tuple[int, ...] | None = None
 
     def __call__(self, grant: DeviceGrant, *, fresh: bool = False) -> Engine:
@@ -40,10 +44,21 @@ class SglangFactory:
             return SglangServer(spec)
         return SwitchingServer(spec, pools=self.pools, graph_batch_sizes=self.graph_batch_sizes)
 
+    @property
+    def switches(self) -> bool:
+        """Whether ordinary trials are switched, so that an engine that recorded may go on to serve them."""
+        return self.pools is not None
+
     def prober(self, grant: DeviceGrant) -> SwitchingServer:
         """An engine that can be probed, whatever this study thinks of switching."""
-        made = replace(self, pools=self.pools or Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2))
-        engine = made(grant)
+        return self._switching(grant, self.pools or SMALLEST)
+
+    def tracer(self, grant: DeviceGrant) -> SwitchingServer:
+        """An engine that can be traced in every layout and topk of the sweep after one launch."""
+        return self._switching(grant, self.pools or self.room or SMALLEST)
+
+    def _switching(self, grant: DeviceGrant, pools: Triple) -> SwitchingServer:
+        engine = replace(self, pools=pools)(grant)
         assert isinstance(engine, SwitchingServer)
         return engine
 

@@ -10,9 +10,10 @@ from functools import partial
 from typing import Protocol, cast, runtime_checkable
 
 from actors.engines.engine import Engine
-from actors.job import TrialJob, TrialOutcome
+from actors.job import TraceTask, TrialJob, TrialOutcome
 from actors.placement import Device, device_problem
 from actors.probing import ProbingEngine, can_probe, run_probe
+from actors.trace_job import TraceableEngine, can_trace, run_trace
 from actors.trial import HttpLoad, failed_outcome, run_trial
 from results.failures import Failure
 
@@ -50,10 +51,29 @@ class EngineFactory(Protocol):
 
 @runtime_checkable
 class ProbingFactory(EngineFactory, Protocol):
-    """An engine factory whose servers are its own, so that they can be told what to record."""
+    """An engine factory whose servers are its own, so that they can be told what to record.
+
+    `switches` is False when ordinary trials are to have servers of their own: an engine that was made to record does
+    not serve them then.
+    """
+
+    @property
+    def switches(self) -> bool: ...
 
     def prober(self, grant: DeviceGrant) -> ProbingEngine:
         """Like a call, for an engine that can be probed."""
+        ...
+
+
+@runtime_checkable
+class TracingFactory(EngineFactory, Protocol):
+    """An engine factory whose servers can be traced. `switches` is as for a `ProbingFactory`."""
+
+    @property
+    def switches(self) -> bool: ...
+
+    def tracer(self, grant: DeviceGrant) -> TraceableEngine:
+        """Like a call, for an engine that is traced in every layout and topk without another launch."""
         ...
 
 
@@ -73,6 +93,7 @@ class GpuGroup:
         )
         self._lock = threading.Lock()  # over _engine and _stopped
         self._engine: Engine | None = None
+        self._only_records = False  # the engine is not to serve ordinary trials
         self._stopped = False
 
     def grant(self) -> DeviceGrant:
@@ -80,10 +101,12 @@ class GpuGroup:
         return self._grant
 
     def run(self, job: TrialJob) -> TrialOutcome:
-        """One trial or probe; never raises for what a server does."""
+        """One trial, probe or trace; never raises for what a server does."""
         if job.probe_tokens is not None:
             return self._probe(job, job.probe_tokens)
-        if job.fresh:
+        if job.trace is not None:
+            return self._trace(job, job.trace)
+        if job.fresh or self._only_records:
             self._drop_engine()
         engine = self._ready_engine(partial(self._factory, fresh=job.fresh))
         if isinstance(engine, Failure):
@@ -97,15 +120,33 @@ class GpuGroup:
         if not isinstance(self._factory, ProbingFactory):
             message = "a server that runs already cannot be probed: the plugin must be there when it starts"
             return failed_outcome(job, Failure(phase="launch", kind="bad_config", message=message))
-        if not can_probe(self._engine):
-            self._drop_engine()
-        engine = self._ready_engine(self._factory.prober)
+        engine = self._recorder(self._factory.prober, fits=can_probe(self._engine), switches=self._factory.switches)
         if isinstance(engine, Failure):
             return failed_outcome(job, engine)
         outcome = run_probe(cast("ProbingEngine", engine), job, max_tokens)
         if outcome.failure is not None:
             self._drop_engine()
         return outcome
+
+    def _trace(self, job: TrialJob, task: TraceTask) -> TrialOutcome:
+        if not isinstance(self._factory, TracingFactory):
+            message = "a server that runs already cannot be traced: the plugin must be there when it starts"
+            return failed_outcome(job, Failure(phase="launch", kind="bad_config", message=message))
+        engine = self._recorder(self._factory.tracer, fits=can_trace(self._engine), switches=self._factory.switches)
+        if isinstance(engine, Failure):
+            return failed_outcome(job, engine)
+        outcome = run_trace(cast("TraceableEngine", engine), job, task, self._grant.device)
+        if outcome.failure is not None:
+            self._drop_engine()
+        return outcome
+
+    def _recorder(self, make: Callable[[DeviceGrant], Engine], *, fits: bool, switches: bool) -> Engine | Failure:
+        """The engine that there is if it can do it, else a new one."""
+        if not fits:
+            self._drop_engine()
+        if self._engine is None:
+            self._only_records = not switches
+        return self._ready_engine(make)
 
     def stop(self) -> None:
         """End the server and whatever `run` is doing with it; returns when nothing of it is left. Idempotent."""
@@ -119,6 +160,7 @@ class GpuGroup:
     def _drop_engine(self) -> None:
         with self._lock:
             engine, self._engine = self._engine, None
+            self._only_records = False
         if engine is not None:
             engine.close()
 

@@ -163,6 +163,10 @@ class GroupPool:
         return isinstance(found, Infeasible) or (isinstance(found, Placed) and self._within_limit(1))
 
     @property
+    def device(self) -> Device:
+        return self._device
+
+    @property
     def running(self) -> int:
         return sum(member.job is not None for member in self._members)
 

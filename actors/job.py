@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from actors.load.workload import Workload
@@ -9,7 +10,24 @@ from results.failures import Failure
 from results.feed import FeedCapture
 from results.observations import CellObservation, LaunchObservation
 from results.stopping import Rival
+from results.trace_segments import TracedFiles
 from search_spaces.config import EngineConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceTask:
+    """How a job's prompts are traced, `concurrency` at a time and at most `max_bytes` of pools.
+
+    `workload_id` is the whole workload's, of which the job has a part. `vocabulary` bounds the token ids, `end_ids` end
+    an answer, `expected` are output ids by prompt id as far as they are known.
+    """
+
+    workload_id: str
+    concurrency: int
+    vocabulary: int
+    end_ids: frozenset[int]
+    max_bytes: int
+    expected: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +37,7 @@ class TrialJob:
     `fresh` asks for a launch of its own, with room for nothing else, whatever runs already. A trial that is only to be
     better than the `rival` ends its cell at that concurrency once it clearly is not. With `probe_tokens` nothing is
     measured: what the draft is fed is recorded on every rank, for at most so many tokens of the shortest prompts.
+    With `trace` nothing is measured either: the draft's candidate pools are logged for every prompt of the workload.
     """
 
     trial_id: str
@@ -27,14 +46,15 @@ class TrialJob:
     fresh: bool = False
     rival: Rival | None = None
     probe_tokens: int | None = None
+    trace: TraceTask | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialOutcome:
     """What one trial gave. Failure is a value here: nothing is raised across the actor boundary.
 
-    Cells measured before a failure are kept. `server_log` is bounded (its end). `feeds` are a probe's, by rank.
-    `warm_up_s` is how long the requests before the first cell took.
+    Cells measured before a failure are kept. `server_log` is bounded (its end). `feeds` are a probe's, by rank,
+    `traced` what a trace has finished. `warm_up_s` is how long the requests before the first cell took.
     """
 
     trial_id: str
@@ -47,3 +67,4 @@ class TrialOutcome:
     findings: tuple[str, ...] = ()
     warm_up_s: float | None = None
     feeds: tuple[FeedCapture, ...] = field(default=(), repr=False)
+    traced: TracedFiles | None = field(default=None, repr=False)

@@ -90,11 +90,15 @@ class TraceRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceOutcome:
-    """A finished trace. `problems` are one line each; a prompt that could not be traced is only there."""
+    """A finished trace. `problems` are one line each; a prompt that could not be traced is only there.
+
+    `launch` is what the engine said when it began to trace; None when there was nothing left to trace.
+    """
 
     folder: Path
     prompts: int
     problems: tuple[str, ...]
+    launch: LaunchObservation | None = None
 
 
 def tracing_config(config: EngineConfig, *, num_steps: int, eagle_topk: int) -> EngineConfig:
@@ -134,7 +138,9 @@ def trace_workload(engine: TracingEngine, request: TraceRequest, traces: Path) -
         failure = run.trace_batch(left[start : start + request.prompts_per_segment])
         if failure is not None:
             return failure
-    return TraceOutcome(folder=folder, prompts=len(read_prompts(folder)), problems=tuple(run.problems))
+    return TraceOutcome(
+        folder=folder, prompts=len(read_prompts(folder)), problems=tuple(run.problems), launch=run.launch
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +158,7 @@ class _Run:
     def __init__(self, engine: TracingEngine, request: TraceRequest, folder: Path) -> None:
         self._engine, self._request, self._folder = engine, request, folder
         self.problems: list[str] = []
+        self.launch: LaunchObservation | None = None
         numbers = [int(found[1]) for file in folder.iterdir() if (found := re.fullmatch(r"(\d+)\.pools", file.name))]
         self._segments = max(numbers, default=0)
         self._texts: dict[str, tuple[int, ...]] = {key: tuple(ids) for key, ids in request.expected.items()}
@@ -179,6 +186,7 @@ class _Run:
         started = self._engine.trace(self._request.config, order)
         if isinstance(started, Failure):
             return started
+        self.launch = self.launch or started
         answers = asyncio.run(self._ask(prompts))
         if isinstance(answers, str):
             return self._engine.failure_now() or _failure(answers)

@@ -48,8 +48,13 @@ class TraceFacts:
     @property
     def folder_name(self) -> str:
         """A name under which this trace is stored: unique per layout, TP size, topk, steps and workload."""
-        taps = layout_label(self.layout).replace(",", "-")
-        return f"taps{taps}-tp{self.tp_size}-k{self.eagle_topk}-s{self.num_steps}-{self.workload_id}"
+        return trace_folder_name(self.layout, self.tp_size, self.eagle_topk, self.num_steps, self.workload_id)
+
+
+def trace_folder_name(layout: Taps, tp_size: int, eagle_topk: int, num_steps: int, workload_id: str) -> str:
+    """See `TraceFacts.folder_name`."""
+    taps = layout_label(layout).replace(",", "-")
+    return f"taps{taps}-tp{tp_size}-k{eagle_topk}-s{num_steps}-{workload_id}"
 
 
 @dataclass(frozen=True, kw_only=True)

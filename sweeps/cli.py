@@ -25,6 +25,7 @@ from sweeps.commands.status import status
 from sweeps.commands.submit import submit
 from sweeps.commands.surface import surface
 from sweeps.commands.sync import sync
+from sweeps.commands.trace import trace
 from sweeps.commands.version import version
 
 DONE, FAILED, BAD_INPUT, BAD_ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 130
@@ -52,6 +53,7 @@ app.command()(sync)
 app.command()(check)
 app.command()(explain)
 app.command()(measure)
+app.command()(trace)
 app.command()(surface)
 app.command()(demo_models)
 app.command()(schema)

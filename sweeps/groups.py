@@ -93,10 +93,13 @@ def _device(spec: SweepSpec, cluster: RayCluster) -> Device:
     return "cuda" if has_gpus and spec.engine.device != "cpu" else "cpu"
 
 
-def _pools(spec: SweepSpec, servers: Sequence[EngineConfig], device: Device) -> Triple | None:
-    """The largest triple among the servers, for servers that are switched; None when every trial is a launch."""
-    if spec.engine.switching == "off" or (spec.engine.switching == "auto" and device == "cuda"):
-        return None
+def switches(spec: SweepSpec, device: Device) -> bool:
+    """Whether a running server takes another layout or triple in this sweep."""
+    return spec.engine.switching == "on" or (spec.engine.switching == "auto" and device == "cpu")
+
+
+def _room(servers: Sequence[EngineConfig]) -> Triple | None:
+    """The largest triple among the servers; None without speculation."""
     triples = [server.triple for server in servers if server.triple is not None]
     if not triples:
         return None
@@ -120,9 +123,11 @@ def _sglang_factory(
     server = _server_spec(spec, context, place, device, found)
     if before is not None:
         before(found, server)
+    room = _room(servers)
     return SglangFactory(
         server=server,
-        pools=_pools(spec, servers, device),
+        pools=room if switches(spec, device) else None,
+        room=room,
         graph_batch_sizes=spec.workload.concurrency if device == "cuda" else None,
     )
 

@@ -86,7 +86,10 @@ class SwitchingServer:
         self, config: EngineConfig, what: str, *, trace: TraceOrder | None = None, probe: ProbeOrder | None = None
     ) -> LaunchObservation | Failure:
         running = self._config
-        if running is None or self._server.failure_now() is not None or self._refusal(running, config) is not None:
+        launches = (
+            running is None or self._server.failure_now() is not None or self._refusal(running, config) is not None
+        )
+        if launches:
             launched = self._relaunch(config, reason=None)
             if isinstance(launched, Failure):
                 return launched
@@ -94,7 +97,7 @@ class SwitchingServer:
         if isinstance(switched, NotSwitched):
             self._config = self._launch = None
             return Failure(phase="launch", kind="mismatch", message=f"cannot {what}: {switched.reason}")
-        return switched
+        return replace(switched, weights_loaded=launches)
 
     @property
     def base_url(self) -> str:

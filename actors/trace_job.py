@@ -1,0 +1,84 @@
+"""One trace job on one engine: the job's prompts are traced on this node, and the files travel back in the outcome."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from actors.engines.engine import Engine
+from actors.job import TraceTask, TrialJob, TrialOutcome
+from actors.placement import Device
+from actors.tracing import TraceRequest, TracingEngine, trace_workload
+from results.failures import Failure
+from results.topk_ties import TieRule
+from results.trace_segments import TracedFiles, read_segments
+from search_spaces.errors import InputError
+
+LOG_CHARS = 4096
+"""How much of the log a failure carries itself; the rest is beside it in the outcome."""
+
+
+class TraceableEngine(Engine, TracingEngine, Protocol):
+    """An engine that can be traced and serve ordinary trials afterwards; `SwitchingServer` is one."""
+
+
+def can_trace(engine: Engine | None) -> bool:
+    """Whether an engine can be traced. `isinstance` would read `base_url`, which raises while no server runs."""
+    return hasattr(type(engine), "trace")
+
+
+def tie_rule(device: Device) -> TieRule:
+    """How `torch.topk` on this device chooses among equal candidates."""
+    return "lowest_index" if device == "cuda" else "libstdcxx"
+
+
+def run_trace(engine: TraceableEngine, job: TrialJob, task: TraceTask, device: Device) -> TrialOutcome:
+    """Trace the job's prompts in the job's configuration; `traced` of the outcome holds what came out whole.
+
+    Blocks. What was finished before a failure is kept. After a failure the engine is closed; after a success it is left
+    tracing, which the next `apply` ends.
+    """
+    started_at_unix_s = time.time()
+    launch, failure, traced = None, None, None
+    try:
+        request = TraceRequest(
+            config=job.config,
+            workload=job.workload,
+            concurrency=task.concurrency,
+            ties=tie_rule(device),
+            vocabulary=task.vocabulary,
+            end_ids=task.end_ids,
+            expected=task.expected,
+            max_bytes=task.max_bytes,
+        )
+    except (InputError, ValueError) as problem:
+        failure = Failure(phase="launch", kind="bad_config", message=" ".join(str(problem).split()))
+    else:
+        with tempfile.TemporaryDirectory(prefix="specsweep-trace-") as name:
+            folder = Path(name)
+            outcome = trace_workload(engine, request, folder)
+            facts = replace(request.facts, workload_id=task.workload_id)
+            segments = read_segments(folder / request.facts.folder_name)
+            if isinstance(outcome, Failure):
+                failure = outcome
+                traced = TracedFiles(facts=facts, segments=segments) if segments else None
+            else:
+                launch = outcome.launch
+                traced = TracedFiles(facts=facts, segments=segments, problems=outcome.problems)
+    server_log = engine.log_tail()
+    if failure is not None:
+        failure = failure if failure.log_tail else replace(failure, log_tail=server_log[-LOG_CHARS:])
+        engine.close()
+    return TrialOutcome(
+        trial_id=job.trial_id,
+        started_at_unix_s=started_at_unix_s,
+        finished_at_unix_s=time.time(),
+        launch=launch,
+        cells=(),
+        failure=failure,
+        server_log=server_log,
+        traced=traced,
+    )
