@@ -10,7 +10,7 @@ from typing import Literal
 from results.failures import Failure
 from results.objective import Objective
 from results.observations import RequestRow
-from results.records import TrialRecord
+from results.records import CONFIRMING, TrialRecord
 from results.request_table import CellKey
 from results.summary import CellSummary, Estimate, scaled
 from search_spaces.config import EngineConfig
@@ -104,7 +104,7 @@ def launch_values(
     The first value of a winner is biased upwards, because it won; its confirmation is not.
     """
     values = all_launch_values(setting, objective, corrected)
-    confirming = tuple(value for value in values if value.record.role == "confirm")
+    confirming = tuple(value for value in values if value.record.role in CONFIRMING)
     return confirming or values
 
 
@@ -138,7 +138,7 @@ def launches_at(setting: MeasuredSetting, load: CellKey) -> tuple[tuple[TrialRec
         for cell in record.cells
         if (cell.concurrency, cell.request_rate) == load and cell.ranked
     ]
-    confirming = [(record, cell) for record, cell in found if record.role == "confirm"]
+    confirming = [(record, cell) for record, cell in found if record.role in CONFIRMING]
     return tuple(confirming or found)
 
 

@@ -21,7 +21,7 @@ from results.measured_settings import (
 from results.noise import Comparison, NoiseFloor, compare
 from results.objective import METRIC_WORDS, MissingValue, Objective
 from results.paired_intervals import PairedIntervals
-from results.records import TrialRecord
+from results.records import CONFIRMING, TrialRecord
 from results.request_table import CellKey
 from results.speedups import LoadNumbers, load_numbers
 from results.study_findings import study_findings
@@ -209,7 +209,7 @@ def _row(setting: MeasuredSetting, launches: Sequence[LaunchValue], objective: O
         status=status,
         value=mean_estimate([one.estimate for one in launches]),
         launches=len(setting.measured),
-        confirmed=any(one.record.role == "confirm" for one in launches),
+        confirmed=any(one.record.role in CONFIRMING for one in launches),
         cell=cell,
         accept_length=mean_estimate(lengths),
         loads=(),

@@ -12,7 +12,10 @@ from search_spaces.config import EngineConfig, Setting
 
 RECORD_SCHEMA = 1
 
-Role = Literal["search", "baseline", "suspect", "reference", "corner", "confirm"]
+Role = Literal["search", "baseline", "suspect", "reference", "corner", "confirm", "check"]
+
+CONFIRMING: frozenset[Role] = frozenset({"confirm", "check"})
+"""Roles of fresh launches that were not chosen for their value: a winner's, and of a setting measured both ways."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,12 @@ from results.cell_row import estimate_json
 from results.launch_script import command_text, user_command
 from results.objective import Objective
 from results.ranking import RankedSetting, Ranking, rank
-from results.records import TrialRecord
+from results.records import CONFIRMING, TrialRecord
 from results.report_cells import cells_json, cells_of, objections, stopped, warnings
 from results.report_sentences import caveats, next_step, summary_sentences
+from results.search_notes import SearchNotes, read_notes
 from results.store import StudyFolder
+from results.switch_trust import SwitchTrust, judge_switching
 from results.table import standing_legend, table_columns, table_rows
 from search_spaces.config import layout_label
 
@@ -36,13 +38,23 @@ class LaunchCommand:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a study says. `verdicts` are sentences on the cause of the suspect's trouble, if that was analysed."""
+    """What a study says. `verdicts` are sentences on the cause of the suspect's trouble, if that was analysed.
+
+    `search` is None unless the search followed a surface, `switching` unless servers were switched.
+    """
 
     study: str
     ranking: Ranking
     suspect: RankedSetting | None
     launch: LaunchCommand | None
     verdicts: tuple[str, ...]
+    search: SearchNotes | None = None
+    switching: SwitchTrust | None = None
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What only shows across trials: of the search first, then of the measurements."""
+        return (*(() if self.search is None else self.search.sentences), *self.ranking.findings)
 
     @property
     def summary(self) -> tuple[str, ...]:
@@ -71,20 +83,24 @@ def build_report(
     InputError when a record or a table of requests is corrupt.
     """
     known = folder.records() if records is None else records
-    ranking = rank(known, objective, rows_of=lru_cache(maxsize=32)(folder.rows), greedy=greedy)
+    rows_of = lru_cache(maxsize=32)(folder.rows)
+    ranking = rank(known, objective, rows_of=rows_of, greedy=greedy)
+    switched = any(record.launch is not None and record.launch.switch_s is not None for record in known)
     return Report(
         study=study,
         ranking=ranking,
         suspect=ranking.suspect(),
         launch=None if ranking.choice is None else launch_command(ranking.choice, folder),
         verdicts=tuple(verdicts),
+        search=read_notes(folder),
+        switching=judge_switching(known, rows_of) if switched else None,
     )
 
 
 def launch_command(row: RankedSetting, folder: StudyFolder) -> LaunchCommand | None:
     """From the launch that measured the setting, a fresh one rather than a switched one, a confirming one first."""
     launched = [(record, record.launch) for record in row.setting.measured if record.launch is not None]
-    launched.sort(key=lambda pair: (pair[1].switch_s is not None, pair[0].role != "confirm"))
+    launched.sort(key=lambda pair: (pair[1].switch_s is not None, pair[0].role not in CONFIRMING))
     if not launched:
         return None
     record, launch = launched[0]
@@ -126,7 +142,9 @@ def report_json(report: Report) -> dict[str, Any]:
         if ranking.drift is None
         else {"change": estimate_json(ranking.drift.change), "significant": ranking.drift.significant},
         "caveats": list(report.caveats),
-        "findings": list(ranking.findings),
+        "findings": list(report.findings),
+        "search": None if report.search is None else report.search.to_json(),
+        "switching": None if report.switching is None else report.switching.to_json(),
     }
 
 
@@ -198,7 +216,7 @@ def report_sections(report: Report) -> tuple[ReportSection, ...]:
     parts = [
         ReportSection(title="In short", paragraphs=report.summary),
         ReportSection(title="Limits of these numbers", bullets=report.caveats),
-        ReportSection(title="Findings", bullets=ranking.findings),
+        ReportSection(title="Findings", bullets=report.findings),
         ReportSection(
             title="Settings",
             paragraphs=(
@@ -212,6 +230,7 @@ def report_sections(report: Report) -> tuple[ReportSection, ...]:
         ReportSection(title="Not ranked, and why", bullets=objections(ranking)),
         ReportSection(title="To know about ranked settings", bullets=warnings(ranking)),
         ReportSection(title="Ended before the last prompt", bullets=stopped(ranking)),
+        _predictions(report),
         ReportSection(
             title="Next step",
             paragraphs=(report.next_step,),
@@ -219,3 +238,24 @@ def report_sections(report: Report) -> tuple[ReportSection, ...]:
         ),
     ]
     return tuple(part for part in parts if part.paragraphs or part.bullets or part.rows)
+
+
+def _predictions(report: Report) -> ReportSection:
+    """Every measurement that was predicted before it was made."""
+    rows = () if report.search is None else report.search.comparisons
+    return ReportSection(
+        title="Predicted and measured",
+        columns=("layout", "setting", "tp", "predicted", "95 % interval", "measured", "off by"),
+        rows=tuple(
+            (
+                row["layout"],
+                f"({row['num_steps']},{row['eagle_topk']},{row['num_draft_tokens']})",
+                str(row["tp_size"]),
+                f"{row['predicted']:.1f}",
+                f"{row['low']:.1f} to {row['high']:.1f}" + ("" if row["held"] else " (missed)"),
+                f"{row['measured']:.1f}",
+                f"{row['relative_error']:+.1%}",
+            )
+            for row in rows
+        ),
+    )

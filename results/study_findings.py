@@ -10,6 +10,7 @@ from results.measured_settings import MeasuredSetting, RowsOf
 from results.output_identity import compare_outputs
 from results.speedups import baseline_for
 from results.stats import relative_spread
+from results.switch_trust import judge_switching
 from search_spaces.config import Triple, layout_label
 
 SIMULATED_LAYOUTS = 3
@@ -23,6 +24,9 @@ def study_findings(
 ) -> tuple[str, ...]:
     """Sentences about the study as a whole, the most serious kind first."""
     findings = [*_simulated(groups), *_recorded(groups)]
+    if rows_of is not None:
+        records = [record for group in groups for record in group.records]
+        findings += judge_switching(records, rows_of).sentences
     if rows_of is not None and greedy:
         findings += _different_outputs(groups, rows_of)
     return tuple(findings)

@@ -9,7 +9,7 @@ from results.objective import Objective
 from results.ranking import rank
 from results.records import TrialRecord
 from search_spaces.config import EngineConfig, Setting
-from sweeps.legal_space import LegalSpace
+from sweeps.legal_space import Candidate, LegalSpace
 from sweeps.planning import SweepPlan
 from sweeps.tasks import FixedTrial
 
@@ -17,8 +17,11 @@ MAX_CONFIRMED = 3
 """How many settings are launched afresh at most because one after the other came out in front."""
 
 
-def fixed_trials(plan: SweepPlan, legal: LegalSpace, *, repeats: int, expected_trials: int) -> tuple[FixedTrial, ...]:
-    """Baselines by TP size, then the suspect when the space does not hold it as it was asked for.
+def fixed_trials(
+    plan: SweepPlan, legal: LegalSpace, *, repeats: int, expected_trials: int, both: Setting | None = None
+) -> tuple[FixedTrial, ...]:
+    """Baselines by TP size, then the fresh launch of what is measured `both` ways, then the suspect when the space does
+    not hold it as it was asked for.
 
     Each baseline is launched `repeats` times, spread evenly over the `expected_trials` of the search. The first come
     first: without them no later trial can be compared. The last come last: between them drift shows.
@@ -35,10 +38,38 @@ def fixed_trials(plan: SweepPlan, legal: LegalSpace, *, repeats: int, expected_t
         for turn in range(repeats)
         for config in baselines
     ]
+    if both is not None:
+        trials.append(check_trial(legal, both))
     suspect = plan.suspect_setting
     if suspect is not None and plan.suspect is not None and not legal.contains(suspect):
         trials += _repeated(suspect, plan.suspect.effective, plan.servers.repeats if plan.suspect_is_extra else 1)
     return tuple(trials)
+
+
+def both_ways(legal: LegalSpace, suspect: Setting | None) -> Setting | None:
+    """The setting that a study measures both by a switch and on a fresh launch, before anything rests on switching.
+
+    Of the smallest TP size; what the user has today where that has it, so that the search measures it anyway. None when
+    there is nothing to switch between, and the winner's confirmation is comparison enough.
+    """
+    speculating = [config for config in legal.configs if config.triple is not None]
+    smallest = min((config.tp_size for config in speculating), default=0)
+    if sum(config.tp_size == smallest for config in speculating) < 2:
+        return None
+    first = [setting for _, setting in first_settings(legal, suspect)]
+    for setting in (*first, *legal.space.settings()):
+        candidate = legal.candidate(setting)
+        if isinstance(candidate, Candidate) and candidate.config.tp_size == smallest:
+            return setting
+    return None
+
+
+def check_trial(legal: LegalSpace, setting: Setting) -> FixedTrial:
+    """The fresh launch of a setting that is measured both ways."""
+    candidate = legal.candidate(setting)
+    assert isinstance(candidate, Candidate)
+    base = f"check-{candidate.config.identity[:6]}"
+    return FixedTrial(base=base, role="check", setting=setting, config=candidate.config)
 
 
 def confirming_trials(
@@ -61,7 +92,8 @@ def confirming_trials(
         launched.add(config.identity)
         if setting is None or len(launched) > MAX_CONFIRMED:
             continue
-        for turn in range(count):
+        # a setting that is measured both ways has a fresh launch that was not chosen for its value
+        for turn in range(count - sum(record.role == "check" for record in row.setting.measured)):
             base = f"confirm-{config.identity[:6]}-{turn + 1}"
             trials[base] = FixedTrial(base=base, role="confirm", setting=setting, config=config)
     return tuple(trials.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,13 @@ from results.mlflow_connection import check_reachable
 from results.objective import Objective
 from results.store import StudyFolder
 from search_spaces.checkpoint_identity import checkpoint_identity
+from search_spaces.config import Setting
 from search_spaces.sglang_rules import RuleBook
-from sweeps.baselines import first_settings, fixed_trials
+from sweeps.baselines import both_ways, first_settings, fixed_trials
 from sweeps.budget import Budget
 from sweeps.endpoint_study import adopted
 from sweeps.engine_check import refusals
-from sweeps.groups import open_groups, servers_of, stopping
+from sweeps.groups import open_groups, servers_of, stopping, switches
 from sweeps.home import StudyPlace
 from sweeps.interrupts import stop_signals
 from sweeps.isolating import isolate_after_sweep
@@ -29,11 +30,15 @@ from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
 from sweeps.loop import LoopPlan, Reason, SweepLoop
 from sweeps.observers import Observer, Observers
+from sweeps.opening import Opening
 from sweeps.planning import make_plan
 from sweeps.progress import Standing
 from sweeps.session import Recovered, recover
 from sweeps.spec_schema import SweepSpec
 from sweeps.study import SearchStudy, open_study
+from sweeps.surface_search import SurfaceSearch, follows_surface, smallest_tp_size
+from sweeps.switch_watch import SwitchWatch
+from sweeps.tasks import FixedTrial
 from sweeps.tracking import tracking_observers
 from sweeps.workloads import make_workload
 
@@ -103,9 +108,35 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
         with _lease(study, owner) as lease, groups as pool:
             observers = Observers([*tracking_observers(spec, place, folder), observer])
             recovered = recover(study, records, objective, retries=spec.budget.retries)
-            for label, setting in first_settings(legal, plan.suspect_setting):
-                study.enqueue(setting, role="suspect" if label == "suspect" else "search", label=label)
+            switching = switches(spec, pool.device)
+            both = both_ways(legal, plan.suspect_setting) if switching else None
+            _enqueue_first(study, legal, plan.suspect_setting, both)
+            watch = SwitchWatch(folder, observers.said)
+            fixed = fixed_trials(
+                plan,
+                legal,
+                repeats=spec.budget.baselines,
+                expected_trials=min(spec.budget.trials or legal.size, legal.size * spec.budget.repeats),
+                both=both,
+            )
+            budget = Budget(
+                trials=spec.budget.trials, launches=spec.budget.launches, wall_time_s=spec.budget.wall_time_s
+            )
             with stop_signals() as stop, stopping(pool, stop):
+                opening = Opening(
+                    study=study,
+                    store=folder,
+                    pool=pool,
+                    workload=workload,
+                    objective=objective,
+                    context=plan.context,
+                    budget=budget,
+                    retries=spec.budget.retries,
+                    observer=observers,
+                    stop=stop,
+                    heartbeat=lease.beat,
+                )
+                surface = _surface(spec, opening, legal, fixed) if follows_surface(spec, switching) else None
                 loop = SweepLoop(
                     study=study,
                     store=folder,
@@ -115,28 +146,24 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
                     plan=LoopPlan(
                         workload=workload,
                         objective=objective,
-                        fixed=fixed_trials(
-                            plan,
-                            legal,
-                            repeats=spec.budget.baselines,
-                            expected_trials=min(spec.budget.trials or legal.size, legal.size * spec.budget.repeats),
-                        ),
-                        budget=Budget(
-                            trials=spec.budget.trials,
-                            launches=spec.budget.launches,
-                            wall_time_s=spec.budget.wall_time_s,
-                        ),
+                        fixed=fixed,
+                        budget=budget,
                         repeats=spec.budget.repeats,
                         retries=spec.budget.retries,
                         confirmations=spec.budget.confirmations,
+                        launches_before=0 if surface is None else surface.notes.weight_loads,
                     ),
-                    observer=observers,
+                    observer=Observers([*([] if surface is None else [surface]), watch, observers]),
                     stop=stop,
                     heartbeat=lease.beat,
+                    enough=surface.enough if surface is not None else lambda: False,
+                    must_launch=lambda: watch.distrusted,
                 )
                 reason = loop.run()
+                if surface is not None:
+                    surface.end(reason)
                 if spec.isolate and spec.suspect is not None and reason != "interrupted":
-                    may_launch = reason in ("exhausted", "trials") and spec.engine.kind == "sglang"
+                    may_launch = reason in ("exhausted", "trials", "gain") and spec.engine.kind == "sglang"
                     isolate_after_sweep(spec, place, pool, observers, stop, may_launch=may_launch)
             best = study.best
             return SweepResult(
@@ -146,6 +173,33 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
                 best=None if best is None else str(best.attrs.get("trial_id") or best.attrs.get("answered_from")),
                 best_value=None if best is None else best.value,
             )
+
+
+def _enqueue_first(study: SearchStudy, legal: LegalSpace, suspect: Setting | None, both: Setting | None) -> None:
+    first = first_settings(legal, suspect)
+    for label, setting in first:
+        study.enqueue(setting, role="suspect" if label == "suspect" else "search", label=label)
+    if both is not None and all(setting != both for _, setting in first):
+        study.enqueue(both, role="search", label="both ways")
+
+
+def _surface(spec: SweepSpec, opening: Opening, legal: LegalSpace, fixed: Sequence[FixedTrial]) -> SurfaceSearch | None:
+    """What comes first at the smallest TP size, traces there, and the search that follows them."""
+    surface = SurfaceSearch(
+        opening.study,
+        opening.store,
+        legal,
+        batch=spec.objective_concurrency,
+        seed=spec.search.seed,
+        stop_at_gain=spec.search.stop_at_gain,
+        say=opening.observer.said,
+    )
+    smallest = smallest_tp_size(legal.configs)
+    opening.measure([trial for trial in fixed if trial.due_after == 0 and trial.config.tp_size == smallest])
+    if opening.stop.requested:
+        return None
+    surface.begin(opening.trace(legal.configs), opening.store.records())
+    return surface
 
 
 def _identity(spec: SweepSpec, workload_id: str) -> dict[str, Any]:

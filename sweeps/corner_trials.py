@@ -20,6 +20,7 @@ from sweeps.isolation_ends import IsolationEnds, setting_of_config
 from sweeps.ledger import Ledger, counts_as_result
 from sweeps.legal_space import Candidate
 from sweeps.loop import LoopPlan, Reason, SweepLoop
+from sweeps.no_search import NoSearch, NoSpace
 from sweeps.observers import Observer
 from sweeps.recording import Store
 from sweeps.seams import Pool
@@ -107,10 +108,10 @@ def run_corner_trials(
 ) -> Reason:
     """Run the trials in the sweep's own loop, without a search: recorded, retried and resumed as all trials are."""
     loop = SweepLoop(
-        study=_NoSearch(study),
+        study=NoSearch(study),
         store=store,
         pool=pool,
-        legal=_NoSpace(),
+        legal=NoSpace(),
         ledger=Ledger(),
         plan=LoopPlan(
             workload=workload, objective=objective, fixed=trials, budget=Budget(), repeats=1, retries=retries
@@ -120,45 +121,3 @@ def run_corner_trials(
         heartbeat=heartbeat,
     )
     return loop.run()
-
-
-class _NoSpace:
-    """A space with nothing to search."""
-
-    configs: tuple[EngineConfig, ...] = ()
-
-    def candidate(self, setting: Setting) -> Candidate | Illegal:
-        raise AssertionError("nothing is asked")
-
-
-class _NoSearch:
-    """A study that asks for nothing and is told nothing."""
-
-    waiting = 0
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def ask(self) -> StudyTrial:
-        return self._never()
-
-    def tell_value(self, number: int, value: float, attrs: Mapping[str, Any]) -> None:
-        self._never()
-
-    def tell_failure(self, number: int, failure: object, attrs: Mapping[str, Any]) -> None:
-        self._never()
-
-    def requeue(self, trial: StudyTrial, *, attempt: int, reason: Literal["stale", "interrupted"]) -> None:
-        self._never()
-
-    def trials(self) -> tuple[StudyTrial, ...]:
-        return ()
-
-    def attr(self, name: str) -> None:
-        return None
-
-    def set_attr(self, name: str, value: Any) -> None:
-        pass
-
-    def _never(self) -> NoReturn:
-        raise AssertionError("a fixed trial has no trial of the study")

@@ -31,6 +31,7 @@ _REASONS = {
     "trials": "budget.trials is spent",
     "launches": "budget.launches is spent",
     "wall_time_s": "budget.wall_time_s is spent",
+    "gain": "no setting that is left is expected to gain as much as search.stop_at_gain",
     "interrupted": "stopped",
 }
 

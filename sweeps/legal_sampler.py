@@ -50,6 +50,10 @@ class LegalSampler(BaseSampler):
         self._stays_on_tp = stays_on_tp
         self._draw = random.Random(seed)  # noqa: S311 - ties, no secrets
 
+    def follow(self, inner: BaseSampler) -> None:
+        """Wrap another sampler from now on."""
+        self._inner = inner
+
     def reseed_rng(self) -> None:
         self._inner.reseed_rng()
 

@@ -32,12 +32,13 @@ from sweeps.study_trial import StudyTrial
 from sweeps.tally import DriverTime, Tally
 from sweeps.tasks import FixedTrial, Task, open_tasks
 
-Reason = Literal["exhausted", "trials", "launches", "wall_time_s", "interrupted"]
+Reason = Literal["exhausted", "trials", "launches", "wall_time_s", "gain", "interrupted"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoopPlan:
-    """What one sweep is to do, beyond what the search chooses."""
+    """What one sweep is to do, beyond what the search chooses. `launches_before` are server starts without a record,
+    such as a trace's."""
 
     workload: Workload
     objective: Objective
@@ -46,6 +47,7 @@ class LoopPlan:
     repeats: int
     retries: int
     confirmations: int = 0
+    launches_before: int = 0
 
 
 class SweepLoop:
@@ -63,13 +65,16 @@ class SweepLoop:
         observer: Observer,
         stop: StopRequest,
         heartbeat: Callable[[], None],
+        enough: Callable[[], bool] = lambda: False,
+        must_launch: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`enough` may end the search although settings are left; while `must_launch`, no running server is switched."""
         self._study, self._store, self._pool, self._ledger, self._plan = study, store, pool, ledger, plan
         self._observer, self._stop, self._heartbeat = observer, stop, heartbeat
         self._records = list(store.records())
         self._fixed = open_tasks(plan.fixed, self._records)
-        self._tally = Tally(self._records)
+        self._tally = Tally(self._records, launches_before=plan.launches_before)
         self._time = DriverTime(study, clock)
         self._search = SearchTrials(
             study=study,
@@ -78,7 +83,9 @@ class SweepLoop:
             objective=plan.objective,
             repeats=plan.repeats,
             answered=self._answered,
+            enough=enough,
         )
+        self._must_launch = must_launch
         self._ready: deque[Task] = deque()
         self._running: dict[str, Task] = {}
 
@@ -125,6 +132,8 @@ class SweepLoop:
     def _confirm(self) -> bool:
         """Once the search is over: queue a fresh launch of what leads. False when none is left to do."""
         if launch_limit(self._plan.budget, self._spent()) is not None or not self._nothing_to_ask():
+            return False
+        if not self._plan.confirmations:
             return False
         records = self._store.records()
         confirming = confirming_trials(records, self._plan.objective, self._plan.confirmations, self._store.rows)
@@ -202,7 +211,9 @@ class SweepLoop:
         if self._ready and limit is None:
             size = self._ready[0].config.tp_size
             raise EnvironmentProblem(f"cluster: no group for tp_size {size} can be opened although nothing runs")
-        return limit if limit is not None and (self._search.has_more or self._ready or self._fixed) else "exhausted"
+        if limit is not None and (self._search.has_more or self._ready or self._fixed):
+            return limit
+        return "gain" if self._search.has_open else "exhausted"
 
     def _job(self, task: Task) -> TrialJob:
         searching = task.role == "search" and self._plan.workload.half_width is not None
@@ -210,13 +221,16 @@ class SweepLoop:
             trial_id=task.trial_id,
             config=task.config,
             workload=self._plan.workload,
-            fresh=task.fresh or self._was_measured(task.config),
+            fresh=task.fresh or self._must_launch() or self._was_measured(task.config),
             rival=best_so_far(self._records, self._plan.objective) if searching else None,
         )
 
     def _was_measured(self, config: EngineConfig) -> bool:
-        """A repeat is to tell how launches differ: not by the server that runs already."""
-        return any(record.cells and record.effective == config for record in self._records)
+        """A repeat is to tell how launches differ: not by the server that runs already. After a check it is no repeat:
+        the setting is then measured by a switch, which is what is checked."""
+        return any(
+            record.cells and record.effective == config for record in self._records if record.role != "check"
+        )
 
     def _spent(self) -> Spent:
         asked = sum(task.trial is not None for task in (*self._running.values(), *self._ready))

@@ -33,5 +33,8 @@ class MlflowObserver:
     def interrupted(self, task: Task) -> None:
         self._view.kill(task.trial_id)
 
+    def said(self, line: str) -> None:
+        """Nothing: the view shows trials."""
+
     def standing(self, standing: Standing) -> None:
         """Nothing: the view shows trials."""

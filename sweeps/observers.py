@@ -33,6 +33,10 @@ class Observer(Protocol):
         """An attempt was broken off with the driver; it leaves no record and will be begun again."""
         ...
 
+    def said(self, line: str) -> None:
+        """News of something that is no trial, such as a trace."""
+        ...
+
     def standing(self, standing: Standing) -> None:
         """Where the sweep stands; after every event, and now and then without one."""
         ...
@@ -59,6 +63,10 @@ class Observers:
     def interrupted(self, task: Task) -> None:
         for observer in self._observers:
             observer.interrupted(task)
+
+    def said(self, line: str) -> None:
+        for observer in self._observers:
+            observer.said(line)
 
     def standing(self, standing: Standing) -> None:
         for observer in self._observers:

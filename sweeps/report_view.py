@@ -62,7 +62,7 @@ def _tail(report: Report) -> Iterator[str]:
     for title, lines in (
         ("Not ranked, and why", _reasons(report)),
         ("Limits of these numbers", report.caveats),
-        ("Findings", report.ranking.findings),
+        ("Findings", report.findings),
     ):
         if lines:
             yield f"{title}:"

@@ -25,8 +25,13 @@ from sweeps.dimensions import Value
 
 Dimensions = Mapping[str, Sequence[Value]]
 
+
+def _tpe(seed: int) -> BaseSampler:
+    return TPESampler(seed=seed, multivariate=True, constant_liar=True)
+
+
 SAMPLERS: Mapping[str, Callable[[int, Dimensions], BaseSampler]] = {
-    "tpe": lambda seed, _: TPESampler(seed=seed, multivariate=True, constant_liar=True),
+    "tpe": lambda seed, _: _tpe(seed),
     "random": lambda seed, _: RandomSampler(seed=seed),
     "grid": lambda seed, dimensions: GridSampler({k: list(v) for k, v in dimensions.items()}, seed=seed),
     "brute_force": lambda seed, _: BruteForceSampler(seed=seed),
@@ -35,6 +40,9 @@ SAMPLERS: Mapping[str, Callable[[int, Dimensions], BaseSampler]] = {
     "cmaes": lambda seed, _: CmaEsSampler(seed=seed, warn_independent_sampling=False),
     "nsgaii": lambda seed, _: NSGAIISampler(seed=seed),
     "nsgaiii": lambda seed, _: NSGAIIISampler(seed=seed),
+    # a study follows its surface once it has one, and TPE until then (`sweeps.surface_search`)
+    "surface": lambda seed, _: _tpe(seed),
+    "auto": lambda seed, _: _tpe(seed),
 }
 
 NEEDS: Mapping[str, tuple[str, ...]] = {"cmaes": ("cmaes",), "gp": ("scipy", "torch"), "qmc": ("scipy",)}

@@ -20,7 +20,8 @@ from sweeps.tasks import Task, search_task
 class SearchTrials:
     """What one driver asks and tells. A trial equal to a running one follows it and is told with it.
 
-    `answered` is called after a trial was told from the record of an equal one.
+    `answered` is called after a trial was told from the record of an equal one. `enough` may end the search although
+    settings are left; what was enqueued is still asked for.
     """
 
     def __init__(
@@ -32,9 +33,11 @@ class SearchTrials:
         objective: Objective,
         repeats: int,
         answered: Callable[[StudyTrial, TrialRecord], None],
+        enough: Callable[[], bool] = lambda: False,
     ) -> None:
         self._study, self._legal, self._ledger = study, legal, ledger
         self._objective, self._repeats, self._answered = objective, repeats, answered
+        self._enough = enough
         self._followers: defaultdict[str, list[StudyTrial]] = defaultdict(list)
         self.told = sum(_is_told(trial) for trial in study.trials())
 
@@ -45,12 +48,19 @@ class SearchTrials:
 
     @property
     def has_more(self) -> bool:
-        """Whether the study has trials enqueued, or configurations that it may still propose."""
-        return bool(self._study.waiting) or any(self._ledger.is_open(config) for config in self._legal.configs)
+        """Whether the study has trials enqueued, or configurations that it may and is to propose."""
+        return bool(self._study.waiting) or (self.has_open and not self._enough())
+
+    @property
+    def has_open(self) -> bool:
+        """Whether there are configurations that the study may still propose."""
+        return any(self._ledger.is_open(config) for config in self._legal.configs)
 
     @property
     def launches_possible(self) -> int:
-        """How many launches the space still holds, whatever the budget says."""
+        """How many launches the space still holds, whatever the budget says; none once it is enough."""
+        if self._enough():
+            return 0
         return sum(
             self._repeats - self._ledger.launches(config)
             for config in self._legal.configs

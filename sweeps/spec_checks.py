@@ -23,6 +23,7 @@ def problems_between(spec: SweepSpec) -> Iterator[Problem]:
     yield from _engine(spec)
     yield from _endpoint(spec)
     yield from _objective(spec)
+    yield from _search(spec)
     yield from _urls(spec)
 
 
@@ -86,6 +87,26 @@ def _objective(spec: SweepSpec) -> Iterator[Problem]:
         yield ("objective", "concurrency"), f"{objective.concurrency} is not measured (workload.concurrency: {legal})"
     if "_ms_" in objective.metric and not workload.stream:
         yield ("objective", "metric"), f"{objective.metric} needs workload.stream: true"
+
+
+def _search(spec: SweepSpec) -> Iterator[Problem]:
+    """What a surface is good for: greedy answers of servers of our own, and the throughput that follows from it."""
+    if spec.search.stop_at_gain is not None and spec.search.sampler not in ("surface", "auto"):
+        yield ("search", "stop_at_gain"), f"nothing is predicted with sampler '{spec.search.sampler}'; needs surface"
+    if spec.search.sampler != "surface":
+        return
+    path = ("search", "sampler")
+    if spec.engine.kind != "sglang":
+        yield path, "'surface' needs servers of our own (engine.kind: sglang); legal here: auto and the others"
+    if spec.workload.temperature != 0:
+        yield path, f"'surface' needs workload.temperature: 0, not {spec.workload.temperature:g}"
+    if not is_throughput(spec):
+        yield path, f"'surface' maximizes a throughput, not {spec.objective.metric} ({spec.objective.goal})"
+
+
+def is_throughput(spec: SweepSpec) -> bool:
+    """Whether the objective is one that follows from accept length and round time."""
+    return spec.objective.metric in ("output_throughput", "steady_throughput") and spec.objective.goal == "maximize"
 
 
 def _urls(spec: SweepSpec) -> Iterator[Problem]:

@@ -37,10 +37,11 @@ from sweeps.spec_fields import (
 Seconds = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=0)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+Gain = Annotated[float, Field(gt=0, lt=1)]
 HalfWidth = Annotated[float, Field(gt=0, lt=1)]
 Text = Annotated[str, Field(min_length=1)]
 
-Sampler = Literal["tpe", "random", "grid", "brute_force", "qmc", "gp", "cmaes", "nsgaii", "nsgaiii"]
+Sampler = Literal["auto", "surface", "tpe", "random", "grid", "brute_force", "qmc", "gp", "cmaes", "nsgaii", "nsgaiii"]
 
 
 class Section(BaseModel):
@@ -271,7 +272,17 @@ class BudgetSpec(Section):
 class SearchSpec(Section):
     """How the next setting is chosen."""
 
-    sampler: Sampler = Field("tpe", description="An Optuna sampler.")
+    sampler: Sampler = Field(
+        "tpe",
+        description="An Optuna sampler. `surface` traces the draft on one server first and proposes what is predicted"
+        " to win; `auto` is `surface` where servers are switched, the temperature is 0 and the objective is a"
+        " throughput, else `tpe`.",
+    )
+    stop_at_gain: Gain | None = Field(
+        None,
+        description="With `surface`: end the search once no setting left is expected to be better than the best by more"
+        " than this, relative. null: measure whatever the budget allows.",
+    )
     seed: Whole = Field(0, description="Seed of the sampler.")
     storage: Text | None = Field(None, description="Optuna storage URL; by default SQLite in the study's folder.")
 

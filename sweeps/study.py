@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from results.failures import Failure
+from results.prediction import Comparison
 from search_spaces.config import Setting
 from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.dimensions import Value, dimensions_of, params_of, setting_of
@@ -29,6 +30,7 @@ from sweeps.legal_sampler import LegalSampler
 from sweeps.legal_space import LegalSpace
 from sweeps.samplers import derive_seed, make_sampler
 from sweeps.study_trial import State, StudyTrial
+from sweeps.surface_sampler import SurfaceSampler
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +51,15 @@ _STATES: Mapping[TrialState, State] = {
 class SearchStudy:
     """An open study. One thread of one process writes; `open_study` makes it."""
 
-    def __init__(self, study: optuna.Study, distributions: Mapping[str, BaseDistribution], name: str) -> None:
+    def __init__(
+        self,
+        study: optuna.Study,
+        distributions: Mapping[str, BaseDistribution],
+        name: str,
+        sampler: LegalSampler,
+    ) -> None:
         self._study = study
+        self._sampler = sampler
         self._distributions = dict(distributions)
         self.name = name
 
@@ -70,6 +79,18 @@ class SearchStudy:
                     logger.warning("a trial was refused by Optuna: %s", error)
                     if not self._refuse_half_asked(str(error)):
                         raise
+
+    def follow(self, sampler: SurfaceSampler) -> None:
+        """Propose by the surface from now on; what cannot run or is measured already is replaced as ever."""
+        self._sampler.follow(sampler)
+
+    def comparisons(self, sampler: SurfaceSampler) -> tuple[Comparison, ...]:
+        """Every finished trial beside what the sampler predicted for it from the trials before it."""
+        return sampler.comparisons(self._study)
+
+    def expected_gain(self, sampler: SurfaceSampler) -> float | None:
+        """The greatest relative improvement that the sampler expects of any setting left; None when it cannot tell."""
+        return sampler.expected_gain(self._study)
 
     def tell_value(self, number: int, value: float, attrs: Mapping[str, Any]) -> None:
         """COMPLETE with a finite value. `attrs` are stored first, so a complete trial always has them."""
@@ -197,10 +218,11 @@ def open_study(
         raise EnvironmentProblem(f"search.storage: {_without_password(storage_url)}: {_first_line(error)}") from None
     trials = len(study.get_trials(deepcopy=False))
     inner = make_sampler(sampler, seed, trials, dimensions)
-    study.sampler = LegalSampler(
+    legal_sampler = LegalSampler(
         inner, distributions, legal, ledger, derive_seed(seed, trials), stays_on_tp=stays_on_tp
     )
-    return SearchStudy(study, distributions, name)
+    study.sampler = legal_sampler
+    return SearchStudy(study, distributions, name, legal_sampler)
 
 
 def distribution_of(name: str, values: Sequence[Value]) -> BaseDistribution:

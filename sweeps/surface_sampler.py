@@ -112,6 +112,7 @@ class SurfaceSampler(BaseSampler):
         self._models: dict[tuple[Measured, ...], ThroughputModel] = {}
         self.trust = Trust(trusted=True)
         self.findings: list[str] = []
+        self.covers_all = len(self._candidates) == len(candidates) > 0
         if len(self._candidates) < len(candidates):
             left = len(candidates) - len(self._candidates)
             self.findings.append(f"{left} of {len(candidates)} settings are not covered by a trace: left to TPE")
@@ -163,11 +164,12 @@ class SurfaceSampler(BaseSampler):
         return tuple(compared)
 
     def expected_gain(self, study: Study) -> float | None:
-        """The greatest expected relative improvement that is left; None without a model. A loop may stop at little."""
+        """The greatest expected relative improvement that is left; None without a model that is trusted."""
         measured = self._measured(study)
         model = self._model(measured)
         open_ones = self._open(study)
-        if model is None or not open_ones:
+        self._judge(study)
+        if model is None or not open_ones or not self.trust.trusted:
             return None
         return float(self._improvements(model, measured, open_ones).max())
 

@@ -15,14 +15,17 @@ KEEP_TIME_S = 20.0
 
 
 class Tally:
-    """Counts trials, each by its latest attempt, and the launches that were paid for. Rebuilt from the records."""
+    """Counts trials, each by its latest attempt, and the launches that were paid for. Rebuilt from the records.
 
-    def __init__(self, records: Sequence[TrialRecord]) -> None:
+    `launches_before` are server starts without a record, such as a trace's.
+    """
+
+    def __init__(self, records: Sequence[TrialRecord], *, launches_before: int = 0) -> None:
         repeated = {record.retry_of for record in records}
         last = [record for record in records if record.trial_id not in repeated]
         self._done, self._failed = len(last), sum(not record.ok for record in last)
         self._durations_s = [_duration_s(record) for record in records if record.ok]
-        self.launches = sum(_cost_a_launch(record) for record in records)
+        self.launches = launches_before + sum(_cost_a_launch(record) for record in records)
 
     def started(self) -> None:
         """A trial starts; it counts as a launch until its record says that none was needed."""

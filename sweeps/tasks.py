@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from results.records import Role, TrialRecord
+from results.records import CONFIRMING, Role, TrialRecord
 from search_spaces.config import EngineConfig, Setting
 from sweeps.ledger import counts_as_result
 from sweeps.study_trial import StudyTrial
@@ -95,7 +95,7 @@ def open_tasks(fixed: Iterable[FixedTrial], records: Iterable[TrialRecord]) -> l
             attempt=attempt,
             first_attempt=attempt,
             retry_of=None if last is None else last.trial_id,
-            fresh=trial.role == "confirm",
+            fresh=trial.role in CONFIRMING,
         )
         tasks.append((trial.due_after, task))
     return tasks

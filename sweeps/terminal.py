@@ -37,6 +37,9 @@ class TerminalObserver:
     def interrupted(self, task: Task) -> None:
         self._progress.say(f"{task.trial_id}  broken off; it will be run again")
 
+    def said(self, line: str) -> None:
+        self._progress.say(line)
+
     def standing(self, standing: Standing) -> None:
         if self._opening:
             self._progress.say(self._opening)

@@ -25,7 +25,7 @@ from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
 from sweeps.interrupts import StopRequest
 from sweeps.isolation_ends import setting_of_config
-from sweeps.loop import WAIT_S, Pool
+from sweeps.seams import WAIT_S, Pool
 
 LOG = logging.getLogger(__name__)
 

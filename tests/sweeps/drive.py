@@ -47,6 +47,9 @@ class Printer:
     def interrupted(self, task: Task) -> None:
         say("interrupted", trial=task.trial_id)
 
+    def said(self, line: str) -> None:
+        say("said", line=line)
+
     def standing(self, standing: Standing) -> None:
         pass
 

@@ -170,6 +170,9 @@ class Events:
     def interrupted(self, task: Task) -> None:
         self.seen.append(("interrupted", task.trial_id))
 
+    def said(self, line: str) -> None:
+        self.seen.append(("said", line))
+
     def standing(self, standing: Standing) -> None:
         self.standings.append(standing)
 

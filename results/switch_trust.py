@@ -1,0 +1,215 @@
+"""Whether switched servers are what fresh ones are: settings that were measured both ways, compared. Pure.
+
+Acceptance is compared prompt by prompt: at temperature 0 the verify steps should be equal to the unit, and where they
+are not (ties, numerics of other batches) the difference must lie within its own noise. Throughput is compared within
+what two launches differ by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from results.cells import acceptance_pairs
+from results.measured_settings import MeasuredSetting, RowsOf, measured_settings
+from results.noise import NoiseFloor, log_half_width, noise_floor
+from results.records import TrialRecord
+from results.request_table import CellKey
+from results.stats import Pair, overlapping_ratio
+from results.summary import CellSummary
+from search_spaces.config import layout_label
+
+TOLERATED_LENGTH = 0.005
+"""The relative difference in accept length that is left alone, whatever its interval."""
+
+TOLERATED_SPEED = 0.2
+"""The relative difference in throughput that is left alone as long as no repeat has measured the noise between launches
+on this machine: an assumed floor does not condemn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BothWays:
+    """One setting at one load, measured by a switch and on a fresh launch. Differences are fresh / switched - 1.
+
+    `equal_prompts` of `prompts` shared ones took the same tokens and verify steps both ways. `problems` are sentences;
+    none when the two agree.
+    """
+
+    setting: MeasuredSetting
+    load: CellKey
+    switched_trial: str
+    fresh_trial: str
+    prompts: int
+    equal_prompts: int
+    length_difference: float | None
+    throughput_difference: float | None
+    problems: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        config = self.setting.effective
+        layout = "" if config.layout is None else layout_label(config.layout)
+        return f"layout {layout} {config.triple} tp {config.tp_size}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.setting.effective.identity,
+            "concurrency": self.load[0],
+            "request_rate": self.load[1],
+            "switched_trial": self.switched_trial,
+            "fresh_trial": self.fresh_trial,
+            "prompts": self.prompts,
+            "equal_prompts": self.equal_prompts,
+            "length_difference": self.length_difference,
+            "throughput_difference": self.throughput_difference,
+            "problems": list(self.problems),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchTrust:
+    """All comparisons of a study."""
+
+    checks: tuple[BothWays, ...]
+
+    @property
+    def trusted(self) -> bool:
+        return not self.problems
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """One line for each difference beyond noise."""
+        return tuple(f"{check.words}: {problem}" for check in self.checks for problem in check.problems)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What a report says; nothing when no setting was measured both ways."""
+        if not self.checks:
+            return ()
+        if not self.trusted:
+            return (
+                "switching is not trusted: a switched server measured something else than a fresh launch, beyond "
+                "noise; later trials were launched, and numbers of switched trials before that are in doubt",
+                *self.problems,
+            )
+        settings = len({check.setting.effective.identity for check in self.checks})
+        prompts = sum(check.prompts for check in self.checks)
+        equal = sum(check.equal_prompts for check in self.checks)
+        speeds = [abs(c.throughput_difference) for c in self.checks if c.throughput_difference is not None]
+        speed = f", throughput differed by at most {max(speeds):.1%}" if speeds else ""
+        return (
+            f"switching was checked: {settings} setting{'' if settings == 1 else 's'} measured on a switched and on a "
+            f"fresh server took the same verify steps on {equal} of {prompts} requests{speed}",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "trusted": self.trusted,
+            "problems": list(self.problems),
+            "checks": [check.to_json() for check in self.checks],
+        }
+
+
+def judge_switching(records: Sequence[TrialRecord], rows_of: RowsOf) -> SwitchTrust:
+    """Compare every setting that was measured both ways, at every load that both saw."""
+    groups = [group for group in measured_settings(records) if not group.effective.is_baseline]
+    checks: list[BothWays] = []
+    noise: NoiseFloor | None = None
+    for group in groups:
+        switched = [record for record in group.measured if _is_switched(record)]
+        fresh = [record for record in group.measured if _is_fresh(record)]
+        if not switched or not fresh:
+            continue
+        noise = noise or _noise(records)
+        for load, one in _cells(switched[0]).items():
+            other = _cells(fresh[0]).get(load)
+            if other is not None and one.workload_id == other.workload_id:
+                checks.append(_compare(group, load, ((switched[0], one), (fresh[0], other)), rows_of, noise))
+    return SwitchTrust(checks=tuple(checks))
+
+
+def _is_switched(record: TrialRecord) -> bool:
+    return record.launch is not None and record.launch.switch_s is not None
+
+
+def _is_fresh(record: TrialRecord) -> bool:
+    return record.launch is not None and record.launch.switch_s is None and record.launch.weights_loaded
+
+
+def _cells(record: TrialRecord) -> dict[CellKey, CellSummary]:
+    return {(cell.concurrency, cell.request_rate): cell for cell in record.cells}
+
+
+def _noise(records: Sequence[TrialRecord]) -> NoiseFloor:
+    """Between equal launches, at any load. Switched and fresh ones are never taken for repeats of each other."""
+    values: dict[tuple[str, bool, CellKey], list[float]] = {}
+    for record in records:
+        for load, cell in _cells(record).items() if record.ok else ():
+            if cell.output_throughput is not None and cell.output_throughput.value > 0:
+                key = (record.effective.identity, _is_switched(record), load)
+                values.setdefault(key, []).append(cell.output_throughput.value)
+    return noise_floor(list(values.values()))
+
+
+Side = tuple[TrialRecord, CellSummary]
+
+
+def _compare(
+    group: MeasuredSetting, load: CellKey, sides: tuple[Side, Side], rows_of: RowsOf, noise: NoiseFloor
+) -> BothWays:
+    triple, (switched, fresh) = group.effective.triple, sides
+    ours = acceptance_pairs(rows_of(switched[0].trial_id).get(load, ()), triple)
+    theirs = acceptance_pairs(rows_of(fresh[0].trial_id).get(load, ()), triple)
+    shared = ours.keys() & theirs.keys()
+    equal = sum(ours[key] == theirs[key] for key in shared)
+    where = f"at concurrency {load[0]}" if load[1] is None else f"at {load[1]:g} requests/s"
+    length, length_problem = _length(
+        {key: ours[key] for key in shared}, {key: theirs[key] for key in shared}, equal=equal
+    )
+    speed, speed_problem = _speed(switched[1], fresh[1], noise)
+    found = [f"{text} {where}" for text in (length_problem, speed_problem) if text is not None]
+    return BothWays(
+        setting=group,
+        load=load,
+        switched_trial=switched[0].trial_id,
+        fresh_trial=fresh[0].trial_id,
+        prompts=len(shared),
+        equal_prompts=equal,
+        length_difference=length,
+        throughput_difference=speed,
+        problems=tuple(found),
+    )
+
+
+def _length(switched: dict[str, Pair], fresh: dict[str, Pair], *, equal: int) -> tuple[float | None, str | None]:
+    if not switched:
+        return None, None
+    if equal == len(switched):
+        return 0.0, None
+    ratio = overlapping_ratio(switched, fresh)
+    difference = ratio.value - 1
+    beyond = ratio.count >= 2 and (ratio.low > 1 or ratio.high < 1) and abs(difference) > TOLERATED_LENGTH
+    if not beyond:
+        return difference, None
+    return difference, (
+        f"accept length differs by {difference:+.1%} on a fresh launch (interval {ratio.low - 1:+.1%} to "
+        f"{ratio.high - 1:+.1%}; {len(switched) - equal} of {len(switched)} prompts took other verify steps)"
+    )
+
+
+def _speed(switched: CellSummary, fresh: CellSummary, noise: NoiseFloor) -> tuple[float | None, str | None]:
+    one, other = switched.output_throughput, fresh.output_throughput
+    if one is None or other is None or min(one.value, other.value) <= 0:
+        return None, None
+    distance = math.log(other.value / one.value)
+    bound = math.hypot(noise.relative, log_half_width(one), log_half_width(other))
+    if not noise.repeats:
+        bound = max(bound, TOLERATED_SPEED)
+    if abs(distance) <= bound:
+        return math.expm1(distance), None
+    floor = "measured" if noise.repeats else "assumed"
+    return math.expm1(distance), (
+        f"throughput differs by {math.expm1(distance):+.1%} on a fresh launch, beyond {bound:.1%} ({floor} noise)"
+    )

@@ -1,0 +1,108 @@
+"""How a sweep opens when it searches by surface: the baseline of the smallest TP size, then traces on one server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from actors.group_pool import GroupPool
+from actors.load.workload import Workload
+from results.objective import Objective
+from results.search_notes import read_notes
+from results.store import StudyFolder
+from results.study_surface import traces_path
+from search_spaces.config import EngineConfig
+from search_spaces.rulings import RuleContext
+from sweeps.budget import Budget, Spent, launch_limit
+from sweeps.interrupts import StopRequest
+from sweeps.ledger import Ledger
+from sweeps.loop import LoopPlan, SweepLoop
+from sweeps.no_search import NoSearch, NoSpace
+from sweeps.observers import Observer
+from sweeps.study import SearchStudy
+from sweeps.tally import ELAPSED, Tally
+from sweeps.tasks import FixedTrial
+from sweeps.tracing import TraceChoice, TraceRun, known_texts, nothing_to_trace, plan_traces, run_traces, trace_configs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """What runs before the search, in its study, store and groups. `fixed` are the trials that come first."""
+
+    study: SearchStudy
+    store: StudyFolder
+    pool: GroupPool
+    workload: Workload
+    objective: Objective
+    context: RuleContext
+    budget: Budget
+    retries: int
+    observer: Observer
+    stop: StopRequest
+    heartbeat: Callable[[], None]
+
+    def measure(self, fixed: Sequence[FixedTrial]) -> None:
+        """Run these trials and no others, recorded, retried and resumed as all are."""
+        SweepLoop(
+            study=NoSearch(self.study.name, self.study),
+            store=self.store,
+            pool=self.pool,
+            legal=NoSpace(),
+            ledger=Ledger(),
+            plan=LoopPlan(
+                workload=self.workload,
+                objective=self.objective,
+                fixed=tuple(fixed),
+                budget=self.budget,
+                repeats=1,
+                retries=self.retries,
+                launches_before=self._trace_loads(),
+            ),
+            observer=self.observer,
+            stop=self.stop,
+            heartbeat=self.heartbeat,
+        ).run()
+
+    def trace(self, configs: Sequence[EngineConfig]) -> TraceRun:
+        """Trace the space's layouts and topks at its smallest TP size, as far as the budget goes."""
+        traces, workload = traces_path(self.store), self.workload
+        wanted = trace_configs(configs, self.context, TraceChoice())
+        plans = plan_traces(traces, wanted, workload)
+        if not any(plan.left for plan in plans) or not self._may_launch():
+            return nothing_to_trace(plans)
+        records = self.store.records()
+        before_s, started = self._elapsed_s(), time.monotonic()
+        limit = self.budget.wall_time_s
+
+        def in_time() -> bool:
+            return limit is None or before_s + time.monotonic() - started < limit
+
+        try:
+            return run_traces(
+                plans,
+                pool=self.pool,
+                traces=traces,
+                workload=workload,
+                target=self.context.target,
+                expected=known_texts(records, self.store.rows, workload.workload_id, wanted[0].tp_size),
+                stop=self.stop,
+                retries=self.retries,
+                say=self.observer.said,
+                heartbeat=self.heartbeat,
+                may_go_on=in_time,
+            )
+        finally:
+            self.study.set_attr(ELAPSED, round(before_s + time.monotonic() - started, 1))
+
+    def _may_launch(self) -> bool:
+        launches = Tally(self.store.records(), launches_before=self._trace_loads()).launches
+        spent = Spent(trials=0, launches=launches, elapsed_s=self._elapsed_s())
+        return not self.stop.requested and launch_limit(self.budget, spent) is None
+
+    def _elapsed_s(self) -> float:
+        return float(self.study.attr(ELAPSED) or 0.0)
+
+    def _trace_loads(self) -> int:
+        notes = read_notes(self.store)
+        return 0 if notes is None else notes.weight_loads

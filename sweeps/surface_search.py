@@ -1,0 +1,167 @@
+"""A search by surface: traces first, on one server; then the setting most likely to win, each compared with its
+prediction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import mean
+from typing import Protocol
+
+from results.prediction import AcceptLengths, Comparison
+from results.records import TrialRecord
+from results.search_notes import SearchNotes, comparison_row, read_notes, write_notes
+from results.store import StudyFolder
+from results.study_surface import study_surface
+from search_spaces.config import EngineConfig
+from search_spaces.errors import InputError
+from sweeps.legal_space import LegalSpace
+from sweeps.progress import Standing
+from sweeps.spec_checks import is_throughput
+from sweeps.spec_schema import SweepSpec
+from sweeps.study_trial import StudyTrial
+from sweeps.surface_sampler import Prices, SurfaceSampler, candidates_of
+from sweeps.tasks import Task
+from sweeps.tracing import TraceRun
+
+LOG = logging.getLogger(__name__)
+
+
+class SurfaceStudy(Protocol):
+    """What a search by surface needs of the study; `sweeps.study.SearchStudy` is one."""
+
+    def follow(self, sampler: SurfaceSampler) -> None: ...
+    def comparisons(self, sampler: SurfaceSampler) -> tuple[Comparison, ...]: ...
+    def expected_gain(self, sampler: SurfaceSampler) -> float | None: ...
+
+
+class SurfaceSearch:
+    """An `Observer` that keeps the study's notes. Without a usable trace the study goes on with TPE, and says so."""
+
+    def __init__(
+        self,
+        study: SurfaceStudy,
+        folder: StudyFolder,
+        legal: LegalSpace,
+        *,
+        batch: int,
+        seed: int,
+        stop_at_gain: float | None,
+        say: Callable[[str], None] = LOG.info,
+    ) -> None:
+        self._study, self._folder, self._legal = study, folder, legal
+        self._batch, self._seed, self._stop_at_gain, self._say = batch, seed, stop_at_gain, say
+        self._sampler: SurfaceSampler | None = None
+        self._one_variant = all(len(values) == 1 for _, values in legal.space.flags)
+        self._gain: float | None = None
+        self._gain_is_old = True
+        self.notes = replace(read_notes(folder) or SearchNotes(), gain_left=None)
+
+    def begin(self, run: TraceRun, records: Sequence[TrialRecord]) -> None:
+        """Follow the surface of what is traced by now; `run` is how it came about in this session."""
+        self.notes = replace(
+            self.notes,
+            traces=tuple(trace.to_json() for trace in run.traces),
+            weight_loads=self.notes.weight_loads + run.weight_loads,
+            trace_s=round(self.notes.trace_s + run.elapsed_s, 3),
+        )
+        sizes = {config.triple.num_draft_tokens for config in self._legal.configs if config.triple is not None}
+        try:
+            points = [p for p in study_surface(self._folder, sorted(sizes)) if p.method == "replay"]
+            problem = "" if points else "nothing could be traced"
+        except InputError as error:
+            points, problem = [], str(error)
+        if problem:
+            reasons = {trace.failure.message for trace in run.failures if trace.failure is not None}
+            self._fall_back("; ".join([problem, *sorted(reasons)]))
+            return
+        self._sampler = SurfaceSampler(
+            AcceptLengths.of(points),
+            candidates_of(self._legal),
+            batch=self._batch,
+            prices=prices_of(records),
+            seed=self._seed,
+        )
+        self._study.follow(self._sampler)
+        self.notes = replace(self.notes, fallback=None)
+        self.note()
+
+    def _fall_back(self, reason: str) -> None:
+        LOG.warning("the search falls back to TPE: %s", reason)
+        self._say(f"the search falls back to TPE: {reason}")
+        self.notes = replace(self.notes, fallback=" ".join(reason.split()))
+        write_notes(self._folder, self.notes)
+
+    def note(self) -> None:
+        """Compare every measurement with its prediction, and keep that."""
+        sampler = self._sampler
+        if sampler is None:
+            return
+        rows = tuple(comparison_row(comparison) for comparison in self._study.comparisons(sampler))
+        self.notes = replace(
+            self.notes, comparisons=rows, findings=tuple(sampler.findings), trusted=sampler.trust.trusted
+        )
+        write_notes(self._folder, self.notes)
+
+    def enough(self) -> bool:
+        """Whether the spec asks to end where so little is left to gain, and every setting left is predicted."""
+        if self._stop_at_gain is None or self._sampler is None:
+            return False
+        if not self._sampler.covers_all or not self._one_variant:
+            return False
+        if self._gain_is_old:
+            self._gain, self._gain_is_old = self._study.expected_gain(self._sampler), False
+        return self._gain is not None and self._gain < self._stop_at_gain
+
+    def end(self, reason: str) -> None:
+        """Note how the search ended."""
+        self.notes = replace(self.notes, gain_left=self._gain if reason == "gain" else None)
+        if self._sampler is None:
+            write_notes(self._folder, self.notes)
+        else:
+            self.note()
+
+    def started(self, task: Task) -> None:
+        self._gain_is_old = True
+
+    def finished(self, record: TrialRecord) -> None:
+        self._gain_is_old = True
+        self.note()
+
+    def answered(self, trial: StudyTrial, record: TrialRecord) -> None:
+        self._gain_is_old = True
+
+    def interrupted(self, task: Task) -> None:
+        """Nothing: it was not measured."""
+
+    def said(self, line: str) -> None:
+        """Nothing."""
+
+    def standing(self, standing: Standing) -> None:
+        """Nothing."""
+
+
+def prices_of(records: Sequence[TrialRecord]) -> Prices:
+    """What a launch and a measurement took in this study so far."""
+    launches = [r.launch.ready_s for r in records if r.launch is not None and r.launch.weights_loaded]
+    measures = [sum(cell.duration_s for cell in record.cells) for record in records if record.ok and record.cells]
+    usual = Prices()
+    return Prices(
+        measure_s=mean(measures) if measures else usual.measure_s,
+        switch_s=usual.switch_s,
+        launch_s=mean(launches) if launches else usual.launch_s,
+    )
+
+
+def follows_surface(spec: SweepSpec, switching: bool) -> bool:
+    """Whether the study of a spec traces and follows its surface; `switching` is whether its servers are switched."""
+    if spec.search.sampler == "auto":
+        greedy = spec.workload.temperature == 0
+        return switching and greedy and spec.engine.kind == "sglang" and is_throughput(spec)
+    return spec.search.sampler == "surface"
+
+
+def smallest_tp_size(configs: Sequence[EngineConfig]) -> int:
+    """The TP size at which a space is traced. ValueError without a speculative setting."""
+    return min(config.tp_size for config in configs if config.triple is not None)
