@@ -169,9 +169,13 @@ class _Design:
         return np.log(total), gradient
 
     def prior(self, logs: Floats) -> tuple[Floats, Floats]:
-        """Means and standard deviations. A priori the terms share the mean measured time, the fixed one half of it."""
+        """Means and standard deviations. A priori the terms share the mean measured time, the fixed one half of it.
+
+        A term that no measured round has (draft tokens, when all had one step) is given the size of the largest one.
+        """
         terms = self._terms.shape[1]
-        typical = np.maximum(self._terms.mean(axis=0), 1e-9)
+        sizes = self._terms.mean(axis=0)
+        typical = np.where(sizes > 0, sizes, sizes.max())
         share = np.full(terms, 0.5 / max(1, terms - 1))
         share[0] = 0.5
         means = np.zeros(self.size)

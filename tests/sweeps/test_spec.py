@@ -207,7 +207,10 @@ CASES = [
     ),
     ("budget: {trials: 0}\n", ":1: budget.trials: 0 is not a whole number of at least 1"),
     ("budget: {retries: -1}\n", ":1: budget.retries: -1 must be at least 0"),
-    ("search: {sampler: annealing}\n", ":1: search.sampler: 'annealing' is not legal here (legal: tpe, random"),
+    (
+        "search: {sampler: annealing}\n",
+        ":1: search.sampler: 'annealing' is not legal here (legal: auto, surface, tpe, ",
+    ),
     ("search: {storage: study.db}\n", ":1: search.storage: 'study.db' is not a URL"),
     (
         "search: {storage: 'sqlite:///study.db'}\n",

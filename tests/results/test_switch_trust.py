@@ -1,0 +1,117 @@
+"""Switched against fresh: what agrees, what differs beyond noise, and what an assumed noise floor may not condemn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from trial_builders import cell, config, launch, row
+
+from results.cells import summarise_cell
+from results.observations import CellObservation, RequestRow
+from results.records import Role, TrialRecord
+from results.request_table import CellKey
+from results.switch_trust import SwitchTrust, judge_switching
+from search_spaces.config import EngineConfig, Setting
+
+CONFIG = config(3, 1)
+PROMPTS = [f"p{i}" for i in range(8)]
+
+
+class Rows:
+    """Records with their rows, as a study's folder has them."""
+
+    def __init__(self) -> None:
+        self.records: list[TrialRecord] = []
+        self._rows: dict[str, Mapping[CellKey, Sequence[RequestRow]]] = {}
+
+    def add(
+        self,
+        *,
+        steps: Sequence[int] = (30,) * 8,
+        seconds: float = 8.0,
+        fresh: bool = False,
+        role: Role = "search",
+        effective: EngineConfig = CONFIG,
+    ) -> Rows:
+        trial = f"t{len(self.records)}"
+        rows = tuple(
+            replace(
+                row(name, tokens=41, finished_s=(i + 1) * seconds / 8, steps=count, triple=CONFIG.triple),
+                sent_s=i * seconds / 8,
+            )
+            for i, (name, count) in enumerate(zip(PROMPTS, steps, strict=True))
+        )
+        observed: CellObservation = replace(cell(seconds=seconds, triple=CONFIG.triple), rows=rows)
+        self._rows[trial] = {(1, None): rows}
+        started = launch() if fresh else replace(launch(), switch_s=0.4, weights_loaded=False)
+        self.records.append(
+            TrialRecord(
+                schema=1, study="s", trial_id=trial, number=None, attempt=1, retry_of=None, role=role,
+                setting=Setting(layout="0,3,7", num_steps=3, eagle_topk=1, num_draft_tokens=4, tp_size=1),
+                effective=effective, started_at_unix_s=0.0, finished_at_unix_s=1.0, launch=started,
+                cells=(summarise_cell(observed, CONFIG.triple, server_args={}),), failure=None,
+            )
+        )  # fmt: skip
+        return self
+
+    def judge(self) -> SwitchTrust:
+        return judge_switching(self.records, lambda trial: self._rows[trial])
+
+
+def test_equal_to_the_unit() -> None:
+    trust = Rows().add().add(fresh=True, role="check", seconds=8.4).judge()
+    assert trust.trusted
+    (check,) = trust.checks
+    assert (check.prompts, check.equal_prompts, check.length_difference) == (8, 8, 0.0)
+    assert (check.switched_trial, check.fresh_trial) == ("t0", "t1")
+    assert check.throughput_difference == pytest.approx(8 / 8.4 - 1)
+    (sentence,) = trust.sentences
+    assert sentence == (
+        "switching was checked: 1 setting measured on a switched and on a fresh server took the same verify steps on 8 "
+        "of 8 requests, throughput differed by at most 4.8%"
+    )
+
+
+def test_a_stale_layout_is_found_out() -> None:
+    """A switch that left the old layout in place: every prompt takes more steps than on a fresh launch."""
+    trust = Rows().add(steps=[38, 37, 39, 38, 36, 38, 39, 37]).add(fresh=True, role="check").judge()
+    assert not trust.trusted
+    (problem,) = trust.problems
+    assert "layout 0,3,7 (3,1,4) tp 1: accept length differs by +25" in problem
+    assert "8 of 8 prompts took other verify steps" in problem
+    assert trust.sentences[0].startswith("switching is not trusted")
+    assert trust.to_json()["checks"][0]["equal_prompts"] == 0
+
+
+def test_one_prompt_that_differs_is_numerics() -> None:
+    trust = Rows().add(steps=[33, *[30] * 7]).add(fresh=True, role="confirm").judge()
+    assert trust.trusted
+    assert trust.checks[0].equal_prompts == 7
+    assert trust.checks[0].length_difference == pytest.approx(243 / 240 - 1)
+
+
+def test_an_assumed_noise_floor_tolerates_a_fifth() -> None:
+    assert Rows().add().add(fresh=True, role="check", seconds=9.5).judge().trusted
+    slow = Rows().add(seconds=12.0).add(fresh=True, role="check").judge()
+    assert not slow.trusted
+    assert "throughput differs by +50" in slow.problems[0]
+    assert "(assumed noise)" in slow.problems[0]
+
+
+def test_a_measured_noise_floor_is_used() -> None:
+    other = config(5, 1)
+    rows = (
+        Rows().add(effective=other, seconds=8.0).add(effective=other, seconds=8.01).add(effective=other, seconds=7.99)
+    )
+    rows.add(seconds=9.5).add(fresh=True, role="check")
+    trust = rows.judge()
+    assert not trust.trusted
+    assert "(measured noise)" in trust.problems[0]
+
+
+def test_what_is_not_compared() -> None:
+    assert Rows().add().add().judge().checks == ()
+    assert Rows().add(fresh=True).add(fresh=True, role="confirm").judge().checks == ()
+    assert Rows().add().add(fresh=True, role="check", effective=config(5, 1)).judge().sentences == ()

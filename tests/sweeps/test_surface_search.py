@@ -1,0 +1,208 @@
+"""A search by surface in the sweep's own loop, on simulated servers: proposals, notes, resuming, fallback, ending."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from search_doubles import SMALL, SPACE, Events, InstantPool, MemoryStore, resolve, setting, study_in
+from trial_builders import WORKLOAD, cell, launch
+
+from actors.job import TrialJob, TrialOutcome
+from results.failures import Failure
+from results.objective import Objective
+from results.records import TrialRecord
+from results.search_notes import SearchNotes, read_notes
+from results.store import StudyFolder
+from results.summary import Estimate
+from results.surface import SurfacePoint
+from search_spaces.config import EngineConfig, Triple
+from sweeps import surface_search
+from sweeps.budget import Budget
+from sweeps.interrupts import StopRequest
+from sweeps.ledger import Ledger
+from sweeps.legal_space import LegalSpace
+from sweeps.loop import LoopPlan, SweepLoop
+from sweeps.study import SearchStudy
+from sweeps.surface_search import SurfaceSearch
+from sweeps.tracing import FinishedTrace, PlannedTrace, TraceRun
+
+NOTHING_RUN = TraceRun(traces=(), weight_loads=0, elapsed_s=0.0, stopped=False)
+
+
+def length(config: EngineConfig) -> float:
+    assert config.triple is not None
+    assert config.layout is not None
+    chance = 0.8 if config.layout[0] == 0 else 0.3
+    return 1 + sum(chance**i for i in range(1, config.triple.num_steps + 1)) * (1 + 0.05 * config.triple.eagle_topk)
+
+
+def seconds(config: EngineConfig) -> float:
+    """82 tokens at one request at a time; a round costs 10 ms and more for steps and tokens."""
+    assert config.triple is not None
+    round_s = 0.010 + 0.002 * config.triple.num_steps + 0.0002 * config.triple.num_draft_tokens
+    return 82 * round_s / length(config)
+
+
+def points(configs: Sequence[EngineConfig], *, method: str = "replay") -> tuple[SurfacePoint, ...]:
+    return tuple(
+        SurfacePoint(
+            layout=config.layout or (),
+            tp_size=1,
+            triple=config.triple or Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2),
+            accept_length=Estimate(value=length(config), low=1.0, high=5.0, count=9),
+            acceptance_by_position=(),
+            histogram=(),
+            rounds=9,
+            method=method,  # type: ignore[arg-type]
+        )
+        for config in configs
+    )
+
+
+def answer(job: TrialJob) -> TrialOutcome:
+    return TrialOutcome(
+        trial_id=job.trial_id,
+        started_at_unix_s=100.0,
+        finished_at_unix_s=110.0,
+        launch=replace(launch(), switch_s=0.3, weights_loaded=False),
+        cells=(cell(seconds=seconds(job.config), triple=job.config.triple),),
+        failure=None,
+        server_log="log",
+    )
+
+
+class Search:
+    """One session over `folder`; another one over the same folder and records continues it."""
+
+    def __init__(self, folder: Path, records: Sequence[TrialRecord] = (), **options: Any) -> None:
+        self.gain: float | None = options.pop("stop_at_gain", None)
+        self.trials: int | None = options.pop("trials", None)
+        space = options.pop("space", SPACE)
+        self.legal = LegalSpace(space, resolve)
+        self.ledger = Ledger(records)
+        self.store, self.pool, self.events = MemoryStore(records), InstantPool(run=answer), Events()
+        self.study: SearchStudy = study_in(folder, self.ledger, space, sampler="surface", stays_on_tp=True)
+        self.folder = StudyFolder(folder)
+        self.surface = SurfaceSearch(
+            self.study, self.folder, self.legal, batch=1, seed=3, stop_at_gain=self.gain, say=self.events.said
+        )
+
+    def run(self, traced: TraceRun = NOTHING_RUN) -> str:
+        self.surface.begin(traced, self.store.records())
+        loop = SweepLoop(
+            study=self.study,
+            store=self.store,
+            pool=self.pool,
+            legal=self.legal,
+            ledger=self.ledger,
+            plan=LoopPlan(
+                workload=WORKLOAD,
+                objective=Objective(),
+                fixed=(),
+                budget=Budget(trials=self.trials),
+                repeats=1,
+                retries=0,
+                launches_before=self.surface.notes.weight_loads,
+            ),
+            observer=self.surface,
+            stop=StopRequest(),
+            heartbeat=lambda: None,
+            enough=self.surface.enough,
+        )
+        reason = loop.run()
+        self.surface.end(reason)
+        return reason
+
+    @property
+    def notes(self) -> SearchNotes:
+        notes = read_notes(self.folder)
+        assert notes is not None
+        return notes
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = LegalSpace(SPACE, resolve).configs
+    monkeypatch.setattr(surface_search, "study_surface", lambda *_: points(configs))
+
+
+def best_config() -> EngineConfig:
+    return min(LegalSpace(SPACE, resolve).configs, key=seconds)
+
+
+@pytest.mark.usefixtures("traced")
+def test_ends_at_the_best_when_the_spec_asks_for_it(tmp_path: Path) -> None:
+    search = Search(tmp_path, stop_at_gain=0.005)
+    search.study.enqueue(setting(layout="default", steps=1), role="search", label="first")
+    assert search.run() == "gain"
+    measured = [job.config for job in search.pool.launched]
+    assert best_config() in measured
+    assert len(measured) < 9
+    assert len(measured) == len(set(measured))
+    notes = search.notes
+    assert notes.trusted
+    assert notes.fallback is None
+    # the first one had no prediction
+    assert len(notes.comparisons) == len(measured) - 1
+    last = notes.comparisons[-1]
+    assert last["measured"] == pytest.approx(82 / seconds(measured[-1]))
+    assert last["low"] < last["predicted"] < last["high"]
+    assert notes.gain_left is not None
+    assert 0 <= notes.gain_left < 0.005
+    assert "the search ended early" in notes.sentences[-1]
+    assert f"of {len(measured) - 1} measurements lay in the 95 % interval predicted for them" in notes.sentences[-2]
+
+
+@pytest.mark.usefixtures("traced")
+def test_never_ends_early_by_itself_and_measures_each_server_once(tmp_path: Path) -> None:
+    search = Search(tmp_path, space=SMALL)
+    assert search.run() == "exhausted"
+    assert len(search.pool.launched) == search.legal.size == len({job.config for job in search.pool.launched})
+    assert search.notes.gain_left is None
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_resumed_search_goes_on_by_the_same_surface(tmp_path: Path) -> None:
+    first = Search(tmp_path, trials=3)
+    assert first.run(replace(NOTHING_RUN, weight_loads=1, elapsed_s=2.5)) == "trials"
+    second = Search(tmp_path, first.store.records(), trials=6)
+    assert second.run() == "trials"
+    both = [job.config for search in (first, second) for job in search.pool.launched]
+    assert len(set(both)) == 6
+    assert best_config() in both
+    assert len(second.notes.comparisons) == 5
+    assert (second.notes.weight_loads, second.notes.trace_s) == (1, 2.5)
+
+
+def test_without_a_trace_tpe_is_followed_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = LegalSpace(SPACE, resolve).configs
+    # estimates from measured chains alone do not count as traces
+    monkeypatch.setattr(surface_search, "study_surface", lambda *_: points(configs, method="survival"))
+    failure = Failure(phase="launch", kind="mismatch", message="cannot trace: no rank answered")
+    plan = PlannedTrace(config=best_config(), left=(), done=0)
+    run = replace(
+        NOTHING_RUN, weight_loads=2, traces=(FinishedTrace(plan=plan, prompts=0, problems=(), failure=failure),)
+    )
+    search = Search(tmp_path, trials=4, stop_at_gain=0.5)
+    assert search.run(run) == "trials"
+    notes = search.notes
+    assert notes.fallback == "nothing could be traced; cannot trace: no rank answered"
+    assert notes.sentences[0] == f"search by surface: fell back to TPE: {notes.fallback}"
+    assert "failed: mismatch: cannot trace" in notes.sentences[1]
+    assert notes.comparisons == ()
+    assert ("said", f"the search falls back to TPE: {notes.fallback}") in search.events.seen
+
+
+def test_settings_without_a_trace_are_left_to_tpe_and_never_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = LegalSpace(SMALL, resolve).configs
+    monkeypatch.setattr(surface_search, "study_surface", lambda *_: points(configs[:4]))
+    search = Search(tmp_path, stop_at_gain=0.5, space=SMALL)
+    assert search.run() == "exhausted"
+    assert len(search.pool.launched) == search.legal.size
+    assert any("are not covered by a trace: left to TPE" in finding for finding in search.notes.findings)

@@ -1,0 +1,223 @@
+"""Traces of a study: what is chosen, job by job on one server, resumed by prompt, failures that do not end it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from doubles.tracing_server import VOCABULARY, text_of
+from search_doubles import fail
+from trial_builders import WORKLOAD, launch
+
+from actors.job import TrialJob, TrialOutcome
+from actors.load.workload import prompt_of
+from results.failures import Failure
+from results.trace_segments import TracedFiles, TracedSegment
+from results.traces import TracedPrompt, TraceFacts, find_traces, read_prompts
+from search_spaces.config import EngineConfig, Triple
+from search_spaces.errors import InputError
+from search_spaces.model_facts import DraftFacts, TargetFacts
+from search_spaces.rulings import RuleContext
+from sweeps.interrupts import StopRequest
+from sweeps.tracing import TraceChoice, TraceRun, plan_traces, run_traces, trace_configs
+
+TEXTS = [f"prompt {i}" for i in range(40)]
+LOAD = replace(WORKLOAD, prompts=tuple(prompt_of(text) for text in TEXTS), concurrency=(1, 4), stream=False)
+
+
+def context() -> RuleContext:
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 8}
+    return RuleContext(
+        target=TargetFacts(
+            path=Path("target"),
+            architecture="LlamaForCausalLM",
+            model_type="llama",
+            num_layers=32,
+            hidden_size=4096,
+            vocab_size=VOCABULARY,
+            config=heads,
+        ),
+        draft=DraftFacts(
+            path=Path("draft"),
+            architecture="LlamaForCausalLMEagle3",
+            hidden_size=4096,
+            aux_ids=None,
+            tensors={},
+            weights_unread=None,
+            config=heads,
+        ),
+        sglang_version="0.5.23",
+        args={},
+    )
+
+
+def server(layout: tuple[int, ...], steps: int, topk: int, tokens: int, tp_size: int = 1) -> EngineConfig:
+    triple = Triple(num_steps=steps, eagle_topk=topk, num_draft_tokens=tokens)
+    return EngineConfig(layout=layout, triple=triple, tp_size=tp_size)
+
+
+CONFIGS = [
+    EngineConfig(layout=None, triple=None, tp_size=1),
+    server((2, 16, 29), 1, 1, 2, 2),
+    server((2, 16, 29), 5, 1, 6),
+    server((2, 16, 29), 3, 1, 4),
+    server((2, 16, 29), 2, 4, 8),
+    server((0, 3, 7), 3, 4, 16),
+    server((0, 3, 7), 1, 1, 2),
+]
+
+
+def wanted(choice: TraceChoice) -> list[tuple[tuple[int, ...] | None, int, Triple | None]]:
+    return [(c.layout, c.tp_size, c.triple) for c in trace_configs(CONFIGS, context(), choice)]
+
+
+def test_every_layout_and_topk_at_its_greatest_steps_on_the_smallest_tp() -> None:
+    assert wanted(TraceChoice()) == [
+        ((2, 16, 29), 1, Triple(num_steps=5, eagle_topk=1, num_draft_tokens=6)),
+        ((2, 16, 29), 1, Triple(num_steps=2, eagle_topk=4, num_draft_tokens=3)),
+        ((0, 3, 7), 1, Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2)),
+        ((0, 3, 7), 1, Triple(num_steps=3, eagle_topk=4, num_draft_tokens=4)),
+    ]
+    chosen = TraceChoice(layouts=((1, 2, 3),), topks=(8,), num_steps=4, tp_size=2)
+    assert wanted(chosen) == [((1, 2, 3), 2, Triple(num_steps=4, eagle_topk=8, num_draft_tokens=5))]
+    with pytest.raises(InputError, match=r"--tp: 4 is not in the space \(legal: 1, 2\)"):
+        trace_configs(CONFIGS, context(), TraceChoice(tp_size=4))
+    with pytest.raises(InputError, match="space: has no speculative setting to trace"):
+        trace_configs(CONFIGS[:1], context(), TraceChoice())
+
+
+class TracingPool:
+    """Answers trace jobs one at a time; the first one loads weights."""
+
+    def __init__(self, answer: Callable[[TrialJob], TrialOutcome | None] = lambda job: None) -> None:
+        self._answer = answer
+        self.jobs: list[TrialJob] = []
+        self._running: list[TrialJob] = []
+
+    def has_room(self) -> bool:
+        return not self._running
+
+    def try_start(self, job: TrialJob) -> bool:
+        assert not self._running, "one server is enough"
+        self.jobs.append(job)
+        self._running.append(job)
+        return True
+
+    def wait(self, timeout_s: float) -> Sequence[TrialOutcome]:
+        job = self._running.pop()
+        return [self._answer(job) or traced(job, first=len(self.jobs) == 1)]
+
+
+def traced(job: TrialJob, *, first: bool = False) -> TrialOutcome:
+    assert job.trace is not None
+    assert job.config.triple is not None
+    assert job.config.layout is not None
+    prompts = tuple(
+        TracedPrompt(
+            prompt_id=prompt.prompt_id,
+            request_id=prompt.prompt_id,
+            segment="0001.pools",
+            prompt_tokens=3,
+            length=8,
+            output_ids=tuple(text_of(prompt.text, 8)),
+        )
+        for prompt in job.workload.prompts
+    )
+    facts = TraceFacts(
+        layout=job.config.layout,
+        tp_size=job.config.tp_size,
+        eagle_topk=job.config.triple.eagle_topk,
+        num_steps=job.config.triple.num_steps,
+        workload_id=job.trace.workload_id,
+        ties="libstdcxx",
+    )
+    segment = TracedSegment(pools=b"pools", requests=b"", prompts=prompts)
+    return TrialOutcome(
+        trial_id=job.trial_id,
+        started_at_unix_s=0.0,
+        finished_at_unix_s=1.0,
+        launch=replace(launch(), weights_loaded=first),
+        cells=(),
+        failure=None,
+        server_log="log",
+        traced=TracedFiles(facts=facts, segments=(segment,), problems=("a problem",) if first else ()),
+    )
+
+
+def run(pool: TracingPool, folder: Path, *, stop: StopRequest | None = None, retries: int = 0) -> TraceRun:
+    plans = plan_traces(folder, trace_configs(CONFIGS, context(), TraceChoice()), LOAD)
+    return run_traces(
+        plans,
+        pool=pool,
+        traces=folder,
+        workload=LOAD,
+        target=context().target,
+        expected={LOAD.prompts[0].prompt_id: (1, 2)},
+        stop=stop or StopRequest(),
+        retries=retries,
+    )
+
+
+def test_one_server_traces_all_of_it_in_jobs(tmp_path: Path) -> None:
+    pool = TracingPool()
+    found = run(pool, tmp_path)
+    assert [len(job.workload.prompts) for job in pool.jobs] == [32, 8] * 4
+    assert [trace.prompts for trace in found.traces] == [40] * 4
+    assert (found.weight_loads, found.stopped, found.failures) == (1, False, ())
+    assert found.traces[0].problems == ("a problem",)
+    task = pool.jobs[0].trace
+    assert task is not None
+    assert (task.concurrency, task.workload_id, task.vocabulary) == (4, LOAD.workload_id, VOCABULARY)
+    assert task.expected == {LOAD.prompts[0].prompt_id: (1, 2)}
+    assert {trace.facts.workload_id for trace in find_traces(tmp_path)} == {LOAD.workload_id}
+    again = TracingPool()
+    assert [trace.prompts for trace in run(again, tmp_path).traces] == [40] * 4
+    assert again.jobs == []
+
+
+def test_a_failed_trace_keeps_what_it_had_and_the_others_go_on(tmp_path: Path) -> None:
+    crash = Failure(phase="measure", kind="crash", message="the server died", log_tail="why")
+    broken = TracingPool(lambda job: fail(job, crash) if len(broken.jobs) == 2 else None)
+    found = run(broken, tmp_path)
+    assert [trace.prompts for trace in found.traces] == [32, 40, 40, 40]
+    (failed,) = found.failures
+    assert failed.to_json()["failure"] == {
+        "phase": "measure", "kind": "crash", "message": "the server died", "log_tail": "why",
+    }  # fmt: skip
+    assert found.weight_loads == 2
+    again = TracingPool()
+    assert [trace.prompts for trace in run(again, tmp_path).traces] == [40] * 4
+    assert [len(job.workload.prompts) for job in again.jobs] == [8]
+
+
+def test_servers_that_cannot_trace_are_tried_twice(tmp_path: Path) -> None:
+    refused = Failure(phase="launch", kind="mismatch", message="cannot trace: no rank answered")
+    pool = TracingPool(lambda job: fail(job, refused))
+    found = run(pool, tmp_path)
+    assert len(pool.jobs) == 2
+    assert [trace.failure for trace in found.traces] == [refused, refused, None, None]
+    assert [trace.prompts for trace in found.traces] == [0] * 4
+
+
+def test_infrastructure_is_retried(tmp_path: Path) -> None:
+    lost = Failure(phase="measure", kind="lost_actor", message="gone")
+    pool = TracingPool(lambda job: fail(job, lost) if job.trial_id.endswith("-a1") else None)
+    found = run(pool, tmp_path, retries=1)
+    assert found.failures == ()
+    assert len(pool.jobs) == 16
+
+
+def test_told_to_stop(tmp_path: Path) -> None:
+    stop = StopRequest()
+
+    def answer(job: TrialJob) -> None:
+        stop.by = "SIGINT" if len(pool.jobs) == 3 else None
+
+    pool = TracingPool(answer)
+    found = run(pool, tmp_path, stop=stop)
+    assert found.stopped
+    assert len(pool.jobs) == 3
+    kept = {trace.path: len(read_prompts(trace.path)) for trace in find_traces(tmp_path)}
+    assert sorted(kept.values()) == [32, 40]
