@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn
+from typing import Literal
 
 from actors.load.workload import Workload
 from results.attribution import Corner
 from results.corners import MeasuredCorner, RowsOf, corner_configs, measured_corner
 from results.objective import Objective
 from results.records import TrialRecord
-from search_spaces.config import EngineConfig, Setting
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
 from sweeps.budget import Budget
 from sweeps.interrupts import StopRequest
 from sweeps.isolation_ends import IsolationEnds, setting_of_config
 from sweeps.ledger import Ledger, counts_as_result
-from sweeps.legal_space import Candidate
 from sweeps.loop import LoopPlan, Reason, SweepLoop
 from sweeps.no_search import NoSearch, NoSpace
 from sweeps.observers import Observer
 from sweeps.recording import Store
 from sweeps.seams import Pool
-from sweeps.study_trial import StudyTrial
 from sweeps.tasks import FixedTrial
 
 State = Literal["measured", "to run", "illegal", "failed"]

@@ -69,7 +69,7 @@ class SweepLoop:
         must_launch: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`enough` may end the search although settings are left; while `must_launch`, no running server is switched."""
+        """`enough` may end the search although settings are left. While `must_launch`, no server is switched."""
         self._study, self._store, self._pool, self._ledger, self._plan = study, store, pool, ledger, plan
         self._observer, self._stop, self._heartbeat = observer, stop, heartbeat
         self._records = list(store.records())
@@ -228,9 +228,7 @@ class SweepLoop:
     def _was_measured(self, config: EngineConfig) -> bool:
         """A repeat is to tell how launches differ: not by the server that runs already. After a check it is no repeat:
         the setting is then measured by a switch, which is what is checked."""
-        return any(
-            record.cells and record.effective == config for record in self._records if record.role != "check"
-        )
+        return any(record.cells and record.effective == config for record in self._records if record.role != "check")
 
     def _spent(self) -> Spent:
         asked = sum(task.trial is not None for task in (*self._running.values(), *self._ready))
