@@ -22,6 +22,7 @@ from results.isolation_evidence import (
 )
 from results.isolation_rows import config_words, corner_row
 from results.probed_feed import ProbedFeed, TrainedOn
+from results.tp_agreement import TpAgreement
 from results.verdicts import CauseVerdict, Explanation
 from search_spaces.config import EngineConfig
 from search_spaces.model_facts import TargetFacts
@@ -34,7 +35,7 @@ class IsolationCase:
     `corners` holds every corner over the groups in which suspect and reference differ. `chosen` is the reference as it
     was chosen; `reference` has tp 1 in its place where suspect and chosen one share a larger TP size, because only
     then does parallelism show. `noise` is the relative difference between repeats, `more_rows` what `explain` is told
-    besides (baselines, offline accuracy).
+    besides (baselines, offline accuracy). `agreements` compare traces of the suspect's layout and topk at two TP sizes.
     """
 
     study: str
@@ -49,6 +50,7 @@ class IsolationCase:
     margin: float = DEFAULT_MARGIN
     noise: float = 0.0
     more_rows: tuple[ExternalRow, ...] = ()
+    agreements: tuple[TpAgreement, ...] = ()
 
     @property
     def differing(self) -> tuple[Group, ...]:
@@ -155,7 +157,7 @@ def _evidence(group: Group, case: IsolationCase, pairs: Sequence[ParallelPair]) 
         return config_evidence(case.corners[frozenset()]) if frozenset() in case.corners else ""
     if group == "layout":
         return layout_evidence(case.suspect, case.reference, case.feeds, case.trained)
-    return parallel_evidence(pairs, case.feeds)
+    return parallel_evidence(pairs, case.feeds, case.agreements)
 
 
 def _by_share(
@@ -232,4 +234,5 @@ def _gap(split: _SplitGap, told: Mapping[str, Any] | None) -> dict[str, Any] | N
         "differing": list(case.differing),
         "missing_corners": missing,
         "parallelism": [pair.to_json() for pair in split.pairs],
+        "traced_agreement": [agreement.to_json() for agreement in case.agreements],
     }

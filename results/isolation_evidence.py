@@ -12,6 +12,7 @@ from results.output_identity import OutputIdentity, compare_outputs
 from results.probed_feed import ProbedFeed, TrainedOn
 from results.stats import Answer, effect_verdict, paired_difference
 from results.summary import Estimate
+from results.tp_agreement import TpAgreement
 from search_spaces.config import EngineConfig, layout_label
 
 
@@ -111,9 +112,11 @@ def parallel_fault(feeds: Sequence[ProbedFeed]) -> ProbedFeed | None:
     return None
 
 
-def parallel_evidence(pairs: Sequence[ParallelPair], feeds: Sequence[ProbedFeed]) -> str:
-    """Every pair's difference, and what the probes saw above tp 1."""
-    parts = [str(pair) for pair in pairs]
+def parallel_evidence(
+    pairs: Sequence[ParallelPair], feeds: Sequence[ProbedFeed], agreements: Sequence[TpAgreement] = ()
+) -> str:
+    """Every pair's difference, what traces at two TP sizes agree on, and what the probes saw above tp 1."""
+    parts = [*map(str, pairs), *map(str, agreements)]
     fault = parallel_fault(feeds)
     wide = [feed for feed in feeds if feed.config.tp_size > 1]
     if fault is not None:

@@ -106,6 +106,13 @@ class Trace:
                 )
                 yield TracePiece(prompt=number, pools=pools)
 
+    def records_of(self, number: int) -> NDArray[Any]:
+        """The raw records of one prompt (by its place in `prompts`), one per position, in order; not in memory yet."""
+        prompt = self.prompts[number]
+        segment = _segment(self.path / prompt.segment)
+        records: NDArray[Any] = segment.records[self._rows(segment, prompt)]
+        return records
+
     def _rows(self, segment: PoolTraceFile, prompt: TracedPrompt) -> Indices:
         rows = segment.rows_of(prompt.request_id)
         missing = missing_positions(segment, prompt.request_id, prompt.prompt_tokens, prompt.length)

@@ -21,6 +21,9 @@ from results.objective import Objective
 from results.probed_feed import ProbedFeed
 from results.ranking import rank
 from results.store import StudyFolder
+from results.study_surface import traces_path
+from results.tp_agreement import TpAgreement, agreements
+from results.traces import find_traces
 from search_spaces.config import EngineConfig
 from search_spaces.errors import InputError
 from sweeps.corner_trials import (
@@ -164,11 +167,22 @@ class StudyIsolation:
                 margin=self.request.margin,
                 noise=repeat_noise(corners.values(), workload_id=workload_id, concurrency=concurrency),
                 more_rows=tuple(rows),
+                agreements=self._agreements(plan.ends.suspect),
             )
         )
         content = json.dumps(isolation_json(isolation), indent=1, ensure_ascii=False, allow_nan=False)
         self.folder.write_file(self.folder.path / ISOLATION_FILE, content + "\n")
         return isolation
+
+    def _agreements(self, suspect: EngineConfig) -> tuple[TpAgreement, ...]:
+        """What traces at two TP sizes say, where a study has them; a damaged trace says nothing."""
+        if suspect.layout is None or suspect.triple is None:
+            return ()
+        try:
+            return agreements(find_traces(traces_path(self.folder)), suspect.layout, suspect.triple)
+        except InputError as problem:
+            logger.warning("traces are left out: %s", problem)
+            return ()
 
     def _wants_probe(self, probe: bool | None) -> bool:
         return self.can_launch and (self.request.probe if probe is None else probe)
