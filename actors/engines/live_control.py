@@ -24,6 +24,9 @@ from search_spaces.config import EngineConfig, Triple
 
 POLL_S = 0.02
 ANSWER_GRACE_S = 30.0
+BUSY_GRACE_S = 10.0
+"""How long a busy server is asked again: requests that a measurement has just given up may still run."""
+BUSY_POLL_S = 0.1
 TRIPLE_NAMES = ("num_steps", "eagle_topk", "num_draft_tokens")
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -39,9 +42,11 @@ class Switched:
 
 @dataclass(frozen=True, kw_only=True)
 class NotSwitched:
-    """What the server runs now is unknown: it must be launched anew. `reason` is one line."""
+    """What the server runs now is unknown: it must be launched anew. `reason` is one line. `no_plugin` when nobody
+    answered at all: no other server would."""
 
     reason: str
+    no_plugin: bool = False
 
 
 def why_not_switchable(running: EngineConfig, wanted: EngineConfig, pools: Triple) -> str | None:
@@ -96,7 +101,7 @@ class LiveControl:
     ) -> Switched | NotSwitched:
         """Bring the server into `config` (its layout written as `ids`); the caller has seen to it that nothing runs.
 
-        Blocks for at most `timeout_s`. A server that is busy refuses, and keeps running what it ran.
+        Blocks for at most `timeout_s`. A server that stays busy refuses, and keeps running what it ran.
         """
         assert config.triple is not None
         self._sequence += 1
@@ -112,7 +117,7 @@ class LiveControl:
         )
         started = time.monotonic()
         self._folder.give(order)
-        refused = _flush(base_url, timeout_s)
+        refused = _flush_when_idle(base_url, timeout_s)
         if refused:
             return NotSwitched(reason=refused)
         # the flush returns when rank 0 has obeyed; the others do so at the same time, or have no plugin
@@ -122,7 +127,7 @@ class LiveControl:
             if not is_alive():
                 return NotSwitched(reason="the server died during the switch")
             if time.monotonic() > deadline:
-                return NotSwitched(reason=_silence(answers, ranks, patience_s))
+                return NotSwitched(reason=_silence(answers, ranks, patience_s), no_plugin=not answers)
             time.sleep(POLL_S)
         return _judge(order, answers, time.monotonic() - started)
 
@@ -146,6 +151,19 @@ def _silence(answers: tuple[Answer, ...], ranks: int, waited_s: float) -> str:
     return f"{len(answers)} of {ranks} ranks answered in {waited_s:g} s"
 
 
+def _flush_when_idle(base_url: str, timeout_s: float) -> str | None:
+    """Why the server would not flush, None when it did. A busy server is asked again for a while."""
+    deadline = time.monotonic() + min(timeout_s, BUSY_GRACE_S)
+    while True:
+        refused = _flush(base_url, timeout_s)
+        if refused is None or not refused.endswith(BUSY) or time.monotonic() > deadline:
+            return refused
+        time.sleep(BUSY_POLL_S)
+
+
+BUSY = "requests are running"
+
+
 def _flush(base_url: str, timeout_s: float) -> str | None:
     """Why the server would not flush, None when it did."""
     request = urllib.request.Request(base_url + "/flush_cache", data=b"", method="POST")  # noqa: S310  (http only)
@@ -153,6 +171,6 @@ def _flush(base_url: str, timeout_s: float) -> str | None:
         with _OPENER.open(request, timeout=timeout_s):
             return None
     except urllib.error.HTTPError as problem:
-        return f"the server refused to flush (HTTP {problem.code}): requests are running"
+        return f"the server refused to flush (HTTP {problem.code}): {BUSY}"
     except OSError as problem:
         return f"the server did not answer: {problem}"

@@ -31,7 +31,8 @@ class SwitchingServer:
     """An `Engine` around `SglangServer`. Launches with room for `pools`; switches where layout or triple alone differ.
 
     A switch that fails becomes a launch whose findings say why; after `MAX_FAILED_SWITCHES` in a row nothing is
-    switched any more (an SGLang without the machinery, a plugin that does not load).
+    switched any more (an SGLang without the machinery), nor after one that no rank answered (a plugin that does not
+    load).
     """
 
     MAX_FAILED_SWITCHES = 2
@@ -164,7 +165,7 @@ class SwitchingServer:
         return self._launch
 
     def _note(self, failed: NotSwitched) -> NotSwitched:
-        self._failed_switches += 1
+        self._failed_switches = self.MAX_FAILED_SWITCHES if failed.no_plugin else self._failed_switches + 1
         LOG.warning("switch failed, launching instead: %s", failed.reason)
         return failed
 

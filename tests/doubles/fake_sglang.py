@@ -16,6 +16,8 @@ accept           [good, bad] chance that one draft is accepted (default [0.8, 0.
 grandchildren    true: also start one sleeper in the same group and one in its own session
 ignore_sigterm   true: SIGTERM does nothing
 override         {"tp_size": 7, ...} put over what /server_info says
+on_order         what the ranks do when a flush brings an order (into SPECSWEEP_CONTROL): "obey", "die" (once, noted in
+                 the file `marker`), "error" (rank 0), "silent" (the last rank); without it they have no plugin
 count_file       path; one line is appended per start: the launches of a study can be counted
 """
 
@@ -169,6 +171,7 @@ class FakeServer(ThreadingHTTPServer):
     def __init__(self, info: dict[str, Any], plan: dict[str, Any], mode: str) -> None:
         self.info, self.plan, self.mode = info, plan, mode
         self.model = Model(info, plan)
+        self.sequence = 0
         self.started = time.monotonic()
         self.requests = 0
         self.running = 0
@@ -189,6 +192,31 @@ class FakeServer(ThreadingHTTPServer):
                 die(self.plan)
             if self.mode == "hang_after":
                 time.sleep(3600)
+
+    def take_order(self) -> None:
+        """What our plugin does on every rank, without SGLang."""
+        folder = Path(os.environ["SPECSWEEP_CONTROL"])
+        try:
+            order = json.loads((folder / "order.json").read_text(encoding=ENCODING))
+        except OSError:
+            return
+        if order["sequence"] <= self.sequence:
+            return
+        self.sequence = order["sequence"]
+        what, ranks = self.plan["on_order"], self.info["tp_size"]
+        if what == "die" and not Path(self.plan["marker"]).exists():
+            Path(self.plan["marker"]).touch()
+            die({"exit_code": -9})
+        error = "RuntimeError: no memory" if what == "error" else None
+        running = {name: order[name] for name in TRIPLE}
+        if error is None:
+            self.info |= {f"speculative_{name}": order[name] for name in TRIPLE}
+            self.model = Model(self.info, self.plan)
+        for rank in range(ranks - (what == "silent")):
+            answer = {"sequence": self.sequence, "rank": rank, "error": error, "elapsed_s": 0.01, "running": running}
+            fresh = folder / f".answer-{rank}"
+            fresh.write_text(json.dumps(answer), encoding=ENCODING)
+            fresh.replace(folder / f"answer-{rank}.json")
 
     def server_info(self) -> dict[str, Any]:
         state: dict[str, Any] = {"last_gen_throughput": 100.0, "effective_max_running_requests_per_dp": 48}
@@ -236,7 +264,10 @@ class Handler(BaseHTTPRequestHandler):
             self._reply(404, {"detail": "Not Found"})
 
     def _flush(self) -> None:
-        self._reply(200 if self.server.running == 0 else 400, None)
+        idle = self.server.running == 0
+        if idle and "on_order" in self.server.plan:
+            self.server.take_order()
+        self._reply(200 if idle else 400, None)
 
     def _generate(self, request: dict[str, Any]) -> None:
         prompt = request.get("text") or str(request.get("input_ids"))
