@@ -26,15 +26,19 @@ TOLERATED_LENGTH = 0.005
 
 TOLERATED_SPEED = 0.2
 """The relative difference in throughput that is left alone as long as no repeat has measured the noise between launches
-on this machine: an assumed floor does not condemn."""
+on this machine."""
+
+SLOW_SETTINGS = 2
+"""How many settings must differ in throughput by more than that, the same way: without a measured noise one may be bad
+luck."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BothWays:
     """One setting at one load, measured by a switch and on a fresh launch. Differences are fresh / switched - 1.
 
-    `equal_prompts` of `prompts` shared ones took the same tokens and verify steps both ways. `problems` are sentences;
-    none when the two agree.
+    `equal_prompts` of `prompts` shared ones took the same tokens and verify steps both ways. `length_problem` and
+    `speed_problem` are sentences, None when the two agree; `noise_measured` says what the second one rests on.
     """
 
     setting: MeasuredSetting
@@ -45,7 +49,9 @@ class BothWays:
     equal_prompts: int
     length_difference: float | None
     throughput_difference: float | None
-    problems: tuple[str, ...]
+    length_problem: str | None
+    speed_problem: str | None
+    noise_measured: bool
 
     @property
     def words(self) -> str:
@@ -64,7 +70,7 @@ class BothWays:
             "equal_prompts": self.equal_prompts,
             "length_difference": self.length_difference,
             "throughput_difference": self.throughput_difference,
-            "problems": list(self.problems),
+            "problems": [text for text in (self.length_problem, self.speed_problem) if text is not None],
         }
 
 
@@ -80,8 +86,23 @@ class SwitchTrust:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """One line for each difference beyond noise."""
-        return tuple(f"{check.words}: {problem}" for check in self.checks for problem in check.problems)
+        """One line for each difference beyond noise. Empty while only few settings differ in throughput, beyond a noise
+        that nobody has measured."""
+        lengths = [f"{check.words}: {check.length_problem}" for check in self.checks if check.length_problem]
+        slow = [check for check in self.checks if check.speed_problem]
+        measured = [check for check in slow if check.noise_measured]
+        for faster in (True, False):
+            alike = [check for check in slow if ((check.throughput_difference or 0.0) > 0) is faster]
+            if len({check.setting.effective for check in alike}) >= SLOW_SETTINGS:
+                measured += [check for check in alike if not check.noise_measured]
+        return (*lengths, *(f"{check.words}: {check.speed_problem}" for check in measured))
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Differences in throughput that may be noise."""
+        settled = self.problems
+        lines = [f"{check.words}: {check.speed_problem}" for check in self.checks if check.speed_problem]
+        return tuple(line for line in lines if line not in settled)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -100,6 +121,7 @@ class SwitchTrust:
         speeds = [abs(c.throughput_difference) for c in self.checks if c.throughput_difference is not None]
         speed = f", throughput differed by at most {max(speeds):.1%}" if speeds else ""
         return (
+            *self.doubts,
             f"switching was checked: {settings} setting{'' if settings == 1 else 's'} measured on a switched and on a "
             f"fresh server took the same verify steps on {equal} of {prompts} requests{speed}",
         )
@@ -108,6 +130,7 @@ class SwitchTrust:
         return {
             "trusted": self.trusted,
             "problems": list(self.problems),
+            "doubts": list(self.doubts),
             "checks": [check.to_json() for check in self.checks],
         }
 
@@ -169,7 +192,6 @@ def _compare(
         {key: ours[key] for key in shared}, {key: theirs[key] for key in shared}, equal=equal
     )
     speed, speed_problem = _speed(switched[1], fresh[1], noise)
-    found = [f"{text} {where}" for text in (length_problem, speed_problem) if text is not None]
     return BothWays(
         setting=group,
         load=load,
@@ -179,7 +201,9 @@ def _compare(
         equal_prompts=equal,
         length_difference=length,
         throughput_difference=speed,
-        problems=tuple(found),
+        length_problem=length_problem and f"{length_problem} {where}",
+        speed_problem=speed_problem and f"{speed_problem} {where}",
+        noise_measured=noise.repeats > 0,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from actors.group_pool import GroupPool
 from actors.load.workload import Workload
@@ -19,7 +19,8 @@ from sweeps.interrupts import StopRequest
 from sweeps.ledger import Ledger
 from sweeps.loop import LoopPlan, SweepLoop
 from sweeps.no_search import NoSearch, NoSpace
-from sweeps.observers import Observer
+from sweeps.observers import Observer, Observers
+from sweeps.progress import Standing
 from sweeps.study import SearchStudy
 from sweeps.tally import ELAPSED, Tally
 from sweeps.tasks import FixedTrial
@@ -59,7 +60,7 @@ class Opening:
                 retries=self.retries,
                 launches_before=self._trace_loads(),
             ),
-            observer=self.observer,
+            observer=_Opening(self.observer),
             stop=self.stop,
             heartbeat=self.heartbeat,
         ).run()
@@ -106,3 +107,13 @@ class Opening:
     def _trace_loads(self) -> int:
         notes = read_notes(self.store)
         return 0 if notes is None else notes.weight_loads
+
+
+class _Opening(Observers):
+    """Tells on everything but what is left: the search does not know yet."""
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__([observer])
+
+    def standing(self, standing: Standing) -> None:
+        super().standing(replace(standing, left=None, time_left_s=None))

@@ -92,12 +92,19 @@ def test_one_prompt_that_differs_is_numerics() -> None:
     assert trust.checks[0].length_difference == pytest.approx(243 / 240 - 1)
 
 
-def test_an_assumed_noise_floor_tolerates_a_fifth() -> None:
-    assert Rows().add().add(fresh=True, role="check", seconds=9.5).judge().trusted
-    slow = Rows().add(seconds=12.0).add(fresh=True, role="check").judge()
-    assert not slow.trusted
-    assert "throughput differs by +50" in slow.problems[0]
-    assert "(assumed noise)" in slow.problems[0]
+def test_an_assumed_noise_floor_condemns_only_two_settings_that_differ_the_same_way() -> None:
+    assert Rows().add().add(fresh=True, role="check", seconds=9.5).judge().doubts == ()
+    rows = Rows().add(seconds=12.0).add(fresh=True, role="check")
+    slow = rows.judge()
+    assert slow.trusted
+    assert "throughput differs by +50" in slow.doubts[0]
+    assert "(assumed noise)" in slow.sentences[0]
+    other, third = config(5, 1), config(1, 1)
+    rows.add(effective=other, seconds=4.0).add(effective=other, fresh=True, role="confirm")
+    assert rows.judge().trusted
+    rows.add(effective=third, seconds=12.0).add(effective=third, fresh=True, role="confirm")
+    assert not rows.judge().trusted
+    assert len(rows.judge().problems) == 2
 
 
 def test_a_measured_noise_floor_is_used() -> None:

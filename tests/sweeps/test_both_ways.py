@@ -113,7 +113,7 @@ def test_confirming_ends() -> None:
 
 
 def test_after_a_difference_beyond_noise_every_trial_is_launched() -> None:
-    """A switched server is half as fast as a fresh one of the same setting."""
+    """A switched server is half as fast as a fresh one of the same setting, and two settings show it."""
     store, said = _Store(), list[str]()
     legal = LegalSpace(SMALL, resolve)
     ledger = Ledger()
@@ -127,6 +127,7 @@ def test_after_a_difference_beyond_noise_every_trial_is_launched() -> None:
     pool = InstantPool(run=run)
     study = MemoryStudy(legal, ledger)
     study.add(setting(steps=1, tokens=2))
+    study.add(setting(steps=2, tokens=2))
     SweepLoop(
         study=study,
         store=store,
@@ -136,7 +137,7 @@ def test_after_a_difference_beyond_noise_every_trial_is_launched() -> None:
         plan=LoopPlan(
             workload=WORKLOAD,
             objective=Objective(),
-            fixed=(check_trial(legal, setting(steps=1, tokens=2)),),
+            fixed=(check_trial(legal, setting(steps=1, tokens=2)), check_trial(legal, setting(steps=2, tokens=2))),
             budget=Budget(),
             repeats=1,
             retries=0,
@@ -146,9 +147,11 @@ def test_after_a_difference_beyond_noise_every_trial_is_launched() -> None:
         heartbeat=lambda: None,
         must_launch=lambda: watch.distrusted,
     ).run()
-    assert [job.fresh for job in pool.launched] == [True, False, *[True] * 5]
-    (line,) = said
-    assert line.startswith("servers are not switched any more: layout 0,3,7 (1,1,2) tp 1: throughput differs by +100")
+    assert [job.fresh for job in pool.launched] == [True, True, False, False, *[True] * 4]
+    assert len(said) == 2
+    assert said[0].startswith(
+        "servers are not switched any more: layout 0,3,7 (1,1,2) tp 1: throughput differs by +100"
+    )
     # the next driver knows it from the records
     assert SwitchWatch(store, said.append).distrusted
 
