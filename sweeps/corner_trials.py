@@ -11,6 +11,7 @@ from results.attribution import Corner
 from results.corners import MeasuredCorner, RowsOf, corner_configs, measured_corner
 from results.objective import Objective
 from results.records import TrialRecord
+from results.switch_trust import judge_switching
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
 from sweeps.budget import Budget
@@ -104,6 +105,7 @@ def run_corner_trials(
     heartbeat: Callable[[], None] = lambda: None,
 ) -> Reason:
     """Run the trials in the sweep's own loop, without a search: recorded, retried and resumed as all trials are."""
+    distrusted = not judge_switching(store.records(), store.rows).trusted
     loop = SweepLoop(
         study=NoSearch(study),
         store=store,
@@ -116,5 +118,6 @@ def run_corner_trials(
         observer=observer,
         stop=stop,
         heartbeat=heartbeat,
+        must_launch=lambda: distrusted,
     )
     return loop.run()

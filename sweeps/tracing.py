@@ -11,7 +11,7 @@ from typing import Any
 
 from actors.job import TraceTask, TrialJob, TrialOutcome
 from actors.load.workload import Prompt, Workload
-from actors.tracing import end_ids_of, tracing_config
+from actors.tracing import MAX_PASSES, end_ids_of, tracing_config
 from results.failures import Failure
 from results.measured_settings import RowsOf
 from results.pool_trace_file import record_type
@@ -29,9 +29,12 @@ from sweeps.seams import WAIT_S, Pool
 
 LOG = logging.getLogger(__name__)
 
-JOB_BYTES = 256 * 2**20
-"""How much of a trace travels back at once; what a driver and an actor hold in memory of it."""
+JOB_BYTES = 48 * 2**20
+"""How much of a trace travels back at once, which driver and actor hold in memory: half of our own Ray's object store.
+A single prompt that needs more has a job of its own."""
 JOB_PROMPTS = 32
+HEAD_BYTES = 4096
+"""The most that a trace file holds beside its records."""
 MAX_FAILED = 2
 """After so many failures without a success between them nothing more is traced: the servers cannot do it."""
 
@@ -261,7 +264,7 @@ class _Tracer:
         """As many prompts a job as fit into it twice: a prompt that is traced again is in both of its segments."""
         assert plan.config.triple is not None
         steps, topk = plan.config.triple.num_steps, plan.config.triple.eagle_topk
-        prompt_bytes = record_type(steps, topk).itemsize * (self._workload.max_new_tokens + steps)
+        prompt_bytes = record_type(steps, topk).itemsize * (self._workload.max_new_tokens + steps) + HEAD_BYTES
         size = max(1, min(JOB_PROMPTS, JOB_BYTES // (2 * prompt_bytes)))
         for start in range(0, len(plan.left), size):
             batch = plan.left[start : start + size]
@@ -269,17 +272,17 @@ class _Tracer:
                 trial_id=f"trace-{plan.config.identity[:8]}-{plan.done + start}",
                 config=plan.config,
                 workload=replace(self._workload, prompts=batch, warmup=(), half_width=None),
-                trace=self._task(batch),
+                trace=self._task(batch, max(JOB_BYTES, MAX_PASSES * prompt_bytes)),
             )
 
-    def _task(self, batch: Sequence[Prompt]) -> TraceTask:
+    def _task(self, batch: Sequence[Prompt], max_bytes: int) -> TraceTask:
         ids = [prompt.prompt_id for prompt in batch]
         return TraceTask(
             workload_id=self._workload.workload_id,
             concurrency=max(self._workload.concurrency, default=1),
             vocabulary=self._vocabulary,
             end_ids=self._end_ids,
-            max_bytes=JOB_BYTES,
+            max_bytes=max_bytes,
             expected={key: self._expected[key] for key in ids if key in self._expected},
         )
 

@@ -37,14 +37,15 @@ def run_sweep(
     file, spec = folder / "prompts.jsonl", folder / f"{study}.yaml"
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in prompts(prompt_count)))
     spec.write_text(HEAD.format(study=study, pair=PAIR, switching=switching) + sections.format(prompts=file))
-    _specsweep(folder, "run", str(spec), timeout_s=timeout_s)
+    specsweep(folder, "run", str(spec), timeout_s=timeout_s)
     report: dict[str, Any] = json.loads(
-        _specsweep(folder, "report", study, "--format", "json", "--no-plots", timeout_s=120)
+        specsweep(folder, "report", study, "--format", "json", "--no-plots", timeout_s=120)
     )
     return report
 
 
-def _specsweep(folder: Path, *argv: str, timeout_s: float) -> str:
+def specsweep(folder: Path, *argv: str, timeout_s: float) -> str:
+    """Run one command with the home `folder`/home to its end; returns what it printed. It must end well."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     done = subprocess.run(
         [sys.executable, "-m", "sweeps", *argv],

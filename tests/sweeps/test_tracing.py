@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from doubles.tracing_server import VOCABULARY, text_of
@@ -21,7 +22,7 @@ from search_spaces.errors import InputError
 from search_spaces.model_facts import DraftFacts, TargetFacts
 from search_spaces.rulings import RuleContext
 from sweeps.interrupts import StopRequest
-from sweeps.tracing import TraceChoice, TraceRun, plan_traces, run_traces, trace_configs
+from sweeps.tracing import JOB_BYTES, TraceChoice, TraceRun, plan_traces, run_traces, trace_configs
 
 TEXTS = [f"prompt {i}" for i in range(40)]
 LOAD = replace(WORKLOAD, prompts=tuple(prompt_of(text) for text in TEXTS), concurrency=(1, 4), stream=False)
@@ -175,6 +176,24 @@ def test_one_server_traces_all_of_it_in_jobs(tmp_path: Path) -> None:
     again = TracingPool()
     assert [trace.prompts for trace in run(again, tmp_path).traces] == [40] * 4
     assert again.jobs == []
+
+
+def test_long_answers_have_small_jobs(tmp_path: Path) -> None:
+    """At topk 8 and 8 steps a position takes 3.9 kB: twelve answers of 512 tokens fit into a job twice."""
+    load = replace(LOAD, max_new_tokens=512)
+    config = server((0, 3, 7), 8, 8, 9)
+    pool = TracingPool()
+    plans = plan_traces(tmp_path, [config], load)
+    kept: dict[str, Any] = {"pool": pool, "traces": tmp_path, "target": context().target, "expected": {}}
+    run_traces(plans, workload=load, stop=StopRequest(), **kept)
+    sizes = [len(job.workload.prompts) for job in pool.jobs]
+    assert sizes == [12, 12, 12, 4]
+    assert {job.trace.max_bytes for job in pool.jobs if job.trace is not None} == {JOB_BYTES}
+    huge = replace(LOAD, max_new_tokens=16_000, prompts=LOAD.prompts[:2])
+    pool.jobs.clear()
+    run_traces(plan_traces(tmp_path, [config], huge), workload=huge, stop=StopRequest(), **kept)
+    assert [len(job.workload.prompts) for job in pool.jobs] == [1, 1]
+    assert all(job.trace is not None and job.trace.max_bytes > 3 * 16_000 * 3884 for job in pool.jobs)
 
 
 def test_a_failed_trace_keeps_what_it_had_and_the_others_go_on(tmp_path: Path) -> None:
