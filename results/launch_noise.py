@@ -43,6 +43,12 @@ def launch_noise(
     return noise_floor(groups, selected=selected)
 
 
+def repeated_launches(settings: Sequence[MeasuredSetting], objective: Objective) -> list[list[str]]:
+    """The trials that measured the objective on a process of their own, of every configuration that has two or more."""
+    groups = [_one_a_process(all_launch_values(setting, objective)) for setting in settings]
+    return [[one.record.trial_id for one in launches] for launches in groups if len(launches) > 1]
+
+
 def _one_a_process(values: Sequence[LaunchValue]) -> list[LaunchValue]:
     seen: set[tuple[int, int]] = set()
     kept = []

@@ -74,12 +74,12 @@ def compare(
 ) -> Comparison:
     """`other` against `best`, two positive values with half-widths on the scale of logarithms.
 
-    A tie when the whole interval over prompts lies within what two launches differ by; worse when the interval over
-    prompts and launches excludes equality; else it cannot be told.
+    A tie when the distance and what other prompts could change about it lie, together, within what two launches differ
+    by; worse when the interval over prompts and launches excludes equality; else it cannot be told.
     """
     distance = math.log(best / other) if maximize else math.log(other / best)
     half_width = math.hypot(prompt_half_width, launch_half_width)
-    if abs(distance) + prompt_half_width <= launch_half_width:
+    if math.hypot(distance, prompt_half_width) <= launch_half_width:
         standing: Standing = "tie"
     else:
         standing = "worse" if distance > half_width else "cannot tell"

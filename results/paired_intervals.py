@@ -1,7 +1,14 @@
-"""The half-width over prompts of a ratio between two settings, paired where their request rows are at hand."""
+"""The half-width over prompts of a ratio between two settings, paired where their request rows are at hand.
+
+Paired by prompt, the ratio of two settings varies because one of them suits some prompts better, and because the same
+request takes another time in another launch. The second part is in the difference between launches already
+(`results/launch_noise.py`); it is measured on configurations that were launched twice, and taken out here, so that it
+does not count twice. What is left is what other prompts would change.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -19,14 +26,21 @@ _PAIRED: dict[str, str] = {
     "accept_length": "acceptance",
 }
 MIN_SHARED_PROMPTS = 5
+_MOST_REPEATS = 12
+"""So many pairs of launches suffice to know how much the time of a request varies."""
 
 
 class PairedIntervals:
-    """Reads each trial's rows at most once a load. Without rows, intervals are combined as if independent (wider)."""
+    """Reads each trial's rows at most once a load. Without rows, intervals are combined as if independent (wider).
 
-    def __init__(self, rows_of: RowsOf | None) -> None:
+    `repeats` are the trial ids of every configuration that was launched more than once.
+    """
+
+    def __init__(self, rows_of: RowsOf | None, repeats: Sequence[Sequence[str]] = ()) -> None:
         self._rows_of = rows_of
+        self._repeats = [pair for ids in repeats for pair in itertools.pairwise(ids)][:_MOST_REPEATS]
         self._pairs: dict[tuple[str, str], dict[CellKey, dict[str, Pair]]] = {}
+        self._variances: dict[tuple[str, CellKey], float] = {}
 
     def log_half_width(
         self,
@@ -43,8 +57,10 @@ class PairedIntervals:
         kind = _PAIRED.get(metric)
         if kind is not None and self._rows_of is not None:
             one, other = (_summed([self._of(it, kind).get(load, {}) for it in ids]) for ids, _ in (first, second))
-            if len(one.keys() & other.keys()) >= MIN_SHARED_PROMPTS:
-                return log_half_width(overlapping_ratio(one, other))
+            shared = len(one.keys() & other.keys())
+            if shared >= MIN_SHARED_PROMPTS:
+                chance = self._request_variance(kind, load) / shared * (1 / len(first[0]) + 1 / len(second[0]))
+                return math.sqrt(max(0.0, log_half_width(overlapping_ratio(one, other)) ** 2 - chance))
         return math.hypot(log_half_width(first[1]), log_half_width(second[1]))
 
     def shared_values(self, metric: Metric, load: CellKey, trial_ids: Sequence[str]) -> tuple[float, ...] | None:
@@ -61,6 +77,18 @@ class PairedIntervals:
             return None
         sums = [[sum(pairs[key][i] for key in shared) for i in (0, 1)] for pairs in trials]
         return tuple(above / below for above, below in sums) if all(a > 0 and b > 0 for a, b in sums) else None
+
+    def _request_variance(self, kind: str, load: CellKey) -> float:
+        """The square of the half-width that chance in the time of a request gives one launch of one prompt."""
+        if (kind, load) not in self._variances:
+            found = []
+            for pair in self._repeats:
+                one, other = (self._of(it, kind).get(load, {}) for it in pair)
+                shared = len(one.keys() & other.keys())
+                if shared >= MIN_SHARED_PROMPTS:
+                    found.append(log_half_width(overlapping_ratio(one, other)) ** 2 / 2 * shared)
+            self._variances[kind, load] = sum(found) / len(found) if found else 0.0
+        return self._variances[kind, load]
 
     def _of(self, trial_id: str, kind: str) -> Mapping[CellKey, dict[str, Pair]]:
         if (trial_id, kind) not in self._pairs and self._rows_of is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from results.drift import Drift, DriftPoint, find_drift
-from results.launch_noise import launch_noise
+from results.launch_noise import launch_noise, repeated_launches
 from results.measured_settings import (
     LaunchValue,
     MeasuredSetting,
@@ -129,7 +129,7 @@ def rank(
     drift = find_drift(_drift_points(baselines, objective))
     corrected = drift.corrected if drift is not None else lambda value, _: value
     values = {group.effective.identity: launch_values(group, objective, corrected) for group in groups}
-    intervals = PairedIntervals(rows_of)
+    intervals = PairedIntervals(rows_of, repeated_launches(groups, objective))
     noise = launch_noise(groups, objective, corrected, intervals)
     loads = loads_of(records)
 

@@ -42,6 +42,23 @@ def test_two_quiet_launches_of_one_setting_are_a_tie_and_three_floors_below_is_w
     assert result.behind == pytest.approx(1 - math.exp(-3 * floor.relative))
 
 
+def test_a_tie_needs_the_prompts_and_the_distance_within_the_floor_together() -> None:
+    assert compare(100, 98, prompt_half_width=0.02, launch_half_width=0.03).standing == "tie"
+    assert compare(100, 97.5, prompt_half_width=0.02, launch_half_width=0.03).standing == "cannot tell"
+    assert compare(100, 99.9, prompt_half_width=0.04, launch_half_width=0.03).standing == "cannot tell"
+
+
+def test_launches_of_one_setting_tie_nineteen_times_in_twenty() -> None:
+    rng, tied = np.random.default_rng(0), 0
+    for _ in range(400):
+        groups = np.exp(rng.normal(0, 0.02, (5, 2)))
+        first, second = groups[0].mean(), np.exp(rng.normal(0, 0.02, 2)).mean()
+        floor = noise_floor(groups.tolist())
+        best, other = max(first, second), min(first, second)
+        tied += compare(best, other, prompt_half_width=0.0, launch_half_width=floor.half_width(2, 2)).standing == "tie"
+    assert 0.91 <= tied / 400 <= 0.99
+
+
 def test_wide_intervals_over_prompts_cannot_tell() -> None:
     assert compare(100, 95, prompt_half_width=0.10, launch_half_width=0.03).standing == "cannot tell"
     assert compare(100, 80, prompt_half_width=0.10, launch_half_width=0.03).standing == "worse"

@@ -38,9 +38,7 @@ def run_sweep(
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in prompts(prompt_count)))
     spec.write_text(HEAD.format(study=study, pair=PAIR, switching=switching) + sections.format(prompts=file))
     specsweep(folder, "run", str(spec), timeout_s=timeout_s)
-    report: dict[str, Any] = json.loads(
-        specsweep(folder, "report", study, "--format", "json", "--no-plots", timeout_s=120)
-    )
+    report: dict[str, Any] = json.loads(specsweep(folder, "report", study, "--json", "--no-plots", timeout_s=120))
     return report
 
 
