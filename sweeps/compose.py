@@ -16,6 +16,7 @@ from results.objective import Objective
 from results.store import StudyFolder
 from search_spaces.checkpoint_identity import checkpoint_identity
 from search_spaces.config import Setting
+from search_spaces.errors import InputError
 from search_spaces.sglang_rules import RuleBook
 from sweeps.baselines import both_ways, first_settings, fixed_trials
 from sweeps.budget import Budget
@@ -198,7 +199,13 @@ def _surface(spec: SweepSpec, opening: Opening, legal: LegalSpace, fixed: Sequen
     opening.measure([trial for trial in fixed if trial.due_after == 0 and trial.config.tp_size == smallest])
     if opening.stop.requested:
         return None
-    surface.begin(opening.trace(legal.configs), opening.store.records())
+    try:
+        traced = opening.trace(legal.configs)
+    except InputError as problem:
+        # a damaged trace, one of another device, or settings that cannot be traced: the search goes on without
+        surface.fall_back(str(problem))
+    else:
+        surface.begin(traced, opening.store.records())
     return surface
 
 

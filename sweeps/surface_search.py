@@ -14,6 +14,7 @@ from results.records import TrialRecord
 from results.search_notes import SearchNotes, comparison_row, read_notes, write_notes
 from results.store import StudyFolder
 from results.study_surface import study_surface
+from results.surface import SurfacePoint
 from search_spaces.config import EngineConfig
 from search_spaces.errors import InputError
 from sweeps.legal_space import LegalSpace
@@ -68,13 +69,13 @@ class SurfaceSearch:
         )
         sizes = {config.triple.num_draft_tokens for config in self._legal.configs if config.triple is not None}
         try:
-            points = [p for p in study_surface(self._folder, sorted(sizes)) if p.method == "replay"]
+            points = _alike([p for p in study_surface(self._folder, sorted(sizes)) if p.method == "replay"])
             problem = "" if points else "nothing could be traced"
         except InputError as error:
             points, problem = [], str(error)
         if problem:
             reasons = {trace.failure.message for trace in run.failures if trace.failure is not None}
-            self._fall_back("; ".join([problem, *sorted(reasons)]))
+            self.fall_back("; ".join([problem, *sorted(reasons)]))
             return
         self._sampler = SurfaceSampler(
             AcceptLengths.of(points),
@@ -87,7 +88,8 @@ class SurfaceSearch:
         self.notes = replace(self.notes, fallback=None)
         self.note()
 
-    def _fall_back(self, reason: str) -> None:
+    def fall_back(self, reason: str) -> None:
+        """Leave the search to TPE, and say why."""
         LOG.warning("the search falls back to TPE: %s", reason)
         self._say(f"the search falls back to TPE: {reason}")
         self.notes = replace(self.notes, fallback=" ".join(reason.split()))
@@ -140,6 +142,12 @@ class SurfaceSearch:
 
     def standing(self, standing: Standing) -> None:
         """Nothing."""
+
+
+def _alike(points: Sequence[SurfacePoint]) -> list[SurfacePoint]:
+    """Without traces that ended early: on a few prompts of many, accept lengths cannot be held against the others'."""
+    most = max((point.accept_length.count for point in points), default=0)
+    return [point for point in points if 2 * point.accept_length.count >= most]
 
 
 def prices_of(records: Sequence[TrialRecord]) -> Prices:

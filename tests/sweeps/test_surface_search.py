@@ -47,13 +47,13 @@ def seconds(config: EngineConfig) -> float:
     return 82 * round_s / length(config)
 
 
-def points(configs: Sequence[EngineConfig], *, method: str = "replay") -> tuple[SurfacePoint, ...]:
+def points(configs: Sequence[EngineConfig], *, method: str = "replay", prompts: int = 9) -> tuple[SurfacePoint, ...]:
     return tuple(
         SurfacePoint(
             layout=config.layout or (),
             tp_size=1,
             triple=config.triple or Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2),
-            accept_length=Estimate(value=length(config), low=1.0, high=5.0, count=9),
+            accept_length=Estimate(value=length(config), low=1.0, high=5.0, count=prompts),
             acceptance_by_position=(),
             histogram=(),
             rounds=9,
@@ -201,7 +201,9 @@ def test_settings_without_a_trace_are_left_to_tpe_and_never_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configs = LegalSpace(SMALL, resolve).configs
-    monkeypatch.setattr(surface_search, "study_surface", lambda *_: points(configs[:4]))
+    # what was traced on a few prompts only is no more than what was not traced
+    found = (*points(configs[:4]), *points(configs[4:], prompts=2))
+    monkeypatch.setattr(surface_search, "study_surface", lambda *_: found)
     search = Search(tmp_path, stop_at_gain=0.5, space=SMALL)
     assert search.run() == "exhausted"
     assert len(search.pool.launched) == search.legal.size
