@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE = "specsweep_sglang_plugin"
+PLUGIN_NAME = "specsweep"
+"""The entry point's name, by which SGLANG_PLUGINS lists it."""
 PLUGIN_SOURCES = Path(__file__).resolve().parents[1] / "sglang_plugin"
 
 _METADATA = "Metadata-Version: 2.1\nName: specsweep-sglang-plugin\nVersion: 1\n"
-_ENTRY_POINTS = f"[sglang.srt.plugins]\nspecsweep = {PACKAGE}.registration:register\n"
+_ENTRY_POINTS = f"[sglang.srt.plugins]\n{PLUGIN_NAME} = {PACKAGE}.registration:register\n"
 
 
 def write_plugin_folder(folder: Path) -> Path:

@@ -15,7 +15,7 @@ from actors.engines.live_control import (
     why_not_switchable,
     with_room,
 )
-from actors.engines.plugin_folder import write_plugin_folder
+from actors.engines.plugin_folder import PLUGIN_NAME, write_plugin_folder
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
 from actors.sglang_plugin.orders import ProbeOrder, TraceOrder
@@ -204,4 +204,8 @@ class SwitchingServer:
 def _with_plugin(spec: ServerSpec, control: LiveControl) -> ServerSpec:
     folder = write_plugin_folder(spec.work_dir / "plugin")
     path = ":".join(filter(None, [spec.environment.get("PYTHONPATH"), str(folder)]))
-    return replace(spec, environment={**spec.environment, **control.environment, "PYTHONPATH": path})
+    environment = {**spec.environment, **control.environment, "PYTHONPATH": path}
+    # the user's own list of plugins would keep ours out (srt/plugins/__init__.py, load_plugins_by_group)
+    if listed := spec.environment.get("SGLANG_PLUGINS"):
+        environment["SGLANG_PLUGINS"] = f"{listed},{PLUGIN_NAME}"
+    return replace(spec, environment=environment)

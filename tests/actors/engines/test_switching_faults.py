@@ -75,6 +75,14 @@ def test_one_weight_load_for_every_setting(bench: Bench) -> None:
     assert server._failed_switches == 0
 
 
+def test_the_users_own_list_of_plugins_is_lengthened(tiny_pair: TinyPair, tmp_path: Path) -> None:
+    listing = fake_spec(tiny_pair, tmp_path, environment={"SGLANG_PLUGINS": "theirs"})
+    with_ours = SwitchingServer(listing, pools=POOLS)._server._spec
+    assert with_ours.environment["SGLANG_PLUGINS"] == "theirs,specsweep"
+    plain = SwitchingServer(fake_spec(tiny_pair, tmp_path), pools=POOLS)._server._spec
+    assert "SGLANG_PLUGINS" not in plain.environment
+
+
 def test_a_plugin_that_does_not_load_is_said_and_every_setting_is_launched(bench: Bench) -> None:
     """The first finds nobody who answers; from then on nothing is tried, and no room is made for it."""
     server = bench.server()
