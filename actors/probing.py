@@ -116,9 +116,10 @@ def _read(prefix: Path, ranks: int, tokens: int) -> tuple[FeedCapture, ...] | Fa
         if len(captures) == ranks and (late or all(len(capture.input_ids) >= tokens for capture in captures)):
             return tuple(captures)
         if late:
-            message = (
-                f"rank {found.index(None)} of {ranks} recorded nothing: this draft's class may have another forward"
-            )
+            rank = found.index(None)
+            told = Path(f"{prefix}.{rank}.problem")
+            why = told.read_text("utf-8") if told.is_file() else "this draft's class may have another forward"
+            message = f"rank {rank} of {ranks} recorded nothing: {why}"
             return Failure(phase="measure", kind="mismatch", message=message)
         time.sleep(0.05)
 

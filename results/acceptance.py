@@ -7,7 +7,6 @@ steps times num_draft_tokens - 1) and `spec_correct_drafts_histogram` (verify st
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -119,6 +118,10 @@ def rate_definition(
     return nearest if distances[nearest] <= tolerance else None
 
 
+MAX_ACCEPT_LENGTH = 1e6
+"""Far beyond any number of draft tokens."""
+
+
 def read_server_average(server_info: Mapping[str, Any]) -> tuple[float | None, str | None]:
     """(average, None) or (None, reason) from `/server_info`: the server's running accept length, a cross-check only.
 
@@ -133,7 +136,7 @@ def read_server_average(server_info: Mapping[str, Any]) -> tuple[float | None, s
     if len(states) > 1:
         return None, f"{len(states)} data-parallel ranks, whose averages cannot be combined"
     value = states[0].get("avg_spec_accept_length") if isinstance(states[0], Mapping) else None
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 1:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value < MAX_ACCEPT_LENGTH:
         return float(value), None
     if value is not None:
         return None, f"avg_spec_accept_length is {value!r}, which no accept length can be"

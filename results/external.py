@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -85,11 +84,19 @@ _INTERNAL = ("source", "notes", "death")
 FIELDS: tuple[str, ...] = tuple(item.name for item in fields(ExternalRow) if item.name not in _INTERNAL)
 
 
-def _whole(value: Any, low: int = 0) -> int:
+LARGEST = 10**15
+"""No count, size or throughput of one server is larger; what is, is a slip."""
+MOST_STEPS = 10_000
+"""The same for the numbers of a triple and for layers."""
+
+
+def _whole(value: Any, low: int = 0, high: int = LARGEST) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise ValueError(f"a whole number of at least {low}")
+    if value > high:
+        raise ValueError(f"a whole number of at most {high}")
     return value
 
 
@@ -97,15 +104,19 @@ def _positive(value: Any) -> int:
     return _whole(value, 1)
 
 
+def _small(value: Any) -> int:
+    return _whole(value, 1, MOST_STEPS)
+
+
 def _chunk(value: Any) -> int:
     return _whole(value, -1)
 
 
-def _number(value: Any, low: float = 0.0, high: float = math.inf) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+def _number(value: Any, low: float = 0.0, high: float = float(LARGEST)) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("a number")
     if not low <= value <= high:
-        raise ValueError(f"a number from {low:g}" + (f" to {high:g}" if high < math.inf else " on"))
+        raise ValueError(f"a number from {low:g} to {high:g}")
     return float(value)
 
 
@@ -154,13 +165,13 @@ def _mapping(value: Any) -> dict[str, Any]:
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "label": _text,
     "target_class": _text,
-    "num_layers": _positive,
+    "num_layers": _small,
     "hidden_size": _positive,
     "layout_ids": _ids,
     "layout_taps": _taps,
     "trained_taps": _taps,
-    "num_steps": _positive,
-    "eagle_topk": _positive,
+    "num_steps": _small,
+    "eagle_topk": _small,
     "num_draft_tokens": _positive,
     "tp_size": _positive,
     "dp_size": _positive,

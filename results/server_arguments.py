@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from results.external import ExternalRow
+from results.external import MOST_STEPS, ExternalRow
 
 _ALIASES = {
     "tensor_parallel_size": "tp_size",
@@ -66,7 +66,7 @@ def args_row(args: Mapping[str, object], source: str) -> ExternalRow:
     values: dict[str, object] = {
         field: value
         for name, field in _ARG_FIELDS.items()
-        if isinstance(value := args.get(name), int) and not isinstance(value, bool) and value >= 1
+        if isinstance(value := args.get(name), int) and not isinstance(value, bool) and 1 <= value <= MOST_STEPS * 1000
     }
     if isinstance(args.get("enable_dp_attention"), bool):
         values["dp_attention"] = args["enable_dp_attention"]

@@ -6,6 +6,7 @@ import contextlib
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 from results.acceptance import read_server_average
@@ -35,7 +36,8 @@ def server_info_row(content: Mapping[str, Any], source: str) -> ExternalRow:
     row = args_row(args, source)
     average, reason = read_server_average(content)
     states = [state for state in content["internal_states"] if isinstance(state, Mapping)]
-    throughputs = [s["last_gen_throughput"] for s in states if isinstance(s.get("last_gen_throughput"), int | float)]
+    throughputs = [s["last_gen_throughput"] for s in states if isinstance(s.get("last_gen_throughput"), float)]
+    throughputs = [value for value in throughputs if isfinite(value)]
     notes = [RUNNING_AVERAGE] if average is not None else [f"accept_length: null, reason: {reason}"]
     asked = _asked_draft_tokens(content.get("launch_command"))
     if asked is not None and row.num_draft_tokens is not None and asked != row.num_draft_tokens:
@@ -63,7 +65,7 @@ def _with_numbers(state: Mapping[str, Any]) -> dict[str, Any]:
     """A state whose numbers may have become texts on their way through another program."""
     numbers = {}
     for key in STATE_KEYS & state.keys():
-        with contextlib.suppress(TypeError, ValueError):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             numbers[key] = float(state[key])
     return {**state, **numbers}
 

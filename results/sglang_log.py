@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import isfinite
 from statistics import median
 from typing import Literal
 
@@ -88,11 +89,16 @@ def parse_decode_line(line: str) -> DecodeLine | None:
 
 
 def _int(text: str | None) -> int | None:
-    return None if text is None else int(float(text))
+    number = _float(text)
+    return None if number is None else int(number)
 
 
 def _float(text: str | None) -> float | None:
-    return None if text is None else float(text)
+    """A field's number; None when the field is absent or holds a word (a damaged line)."""
+    if text is None or text in ("True", "False"):
+        return None
+    number = float(text)
+    return number if isfinite(number) else None
 
 
 def read_log(lines: Iterable[str]) -> LogReading:

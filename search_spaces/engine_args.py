@@ -37,6 +37,10 @@ class EngineArgs:
         value = self.flags.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
+    def size(self, name: str) -> int:
+        """A number of parts: 1 when the flag is absent or no such number."""
+        return max(1, self.number(name, 1))
+
     def on(self, name: str) -> bool:
         return bool(self.flags.get(name))
 
@@ -98,5 +102,5 @@ class EngineArgs:
     def attention_dp_size(self) -> int:
         """How many groups the attention is split into by data-parallel attention."""
         if self.on("enable_dp_attention"):
-            return self.number("dp_size", 1)
-        return self.number("attn_dp_size", 1)
+            return self.size("dp_size")
+        return self.size("attn_dp_size")

@@ -36,7 +36,7 @@ class PlacementRule:
 
 
 def _pipeline(case: PlacementCase) -> str | None:
-    pp = case.args.number("pp_size", 1)
+    pp = case.args.size("pp_size")
     if pp > 1 and case.args.algorithm != "EAGLE":
         return f"pp_size {pp}: pipeline parallelism serves EAGLE only, not {case.args.algorithm}"
     return None
@@ -54,7 +54,7 @@ def _dp_divides_tp(case: PlacementCase) -> str | None:
 
 
 def _nodes(case: PlacementCase) -> str | None:
-    nodes, world = case.args.number("nnodes", 1), case.tp_size * case.args.number("pp_size", 1)
+    nodes, world = case.args.size("nnodes"), case.tp_size * case.args.size("pp_size")
     return None if world % nodes == 0 else f"tp_size {case.tp_size} cannot be split over {nodes} nodes"
 
 
@@ -88,10 +88,10 @@ def _moe_blocks(case: PlacementCase) -> str | None:
     width = config.get("moe_intermediate_size")
     if not blocks or not isinstance(width, int):
         return None
-    experts = case.args.number("ep_size", 1)
+    experts = case.args.size("ep_size")
     if case.tp_size % experts:
         return f"tp_size {case.tp_size} cannot be split over ep_size {experts}"
-    size = case.tp_size // experts // case.args.number("moe_dp_size", 1)
+    size = case.tp_size // experts // case.args.size("moe_dp_size")
     if size < 1 or width % size or (width // size) % blocks[0]:
         return f"moe_intermediate_size {width} over {max(size, 1)} ranks is not a multiple of the block of {blocks[0]}"
     return None

@@ -2,17 +2,21 @@
 
 The draft's side is read where its inner model is called (`spec_info.hidden_states`, before `fc`). For the target's side
 a prompt's forward captures at every block instead of at the configured ones, by the loop's own indices (index i is the
-stream entering block i, so 0 is the embedding output); the draft then gets only what it would have got.
+stream entering block i, so 0 is the embedding output; classes that capture behind the last block do so when the layout
+asks for it); the draft then gets only what it would have got.
 
-`PREFIX.RANK.npz`: `fed` f4[tokens, width], `taps` f4[num_layers, tokens, hidden] (no tokens on ranks but 0, as the
-streams are the same on all of them), `input_ids` i8[tokens]. Prompts are to be sent one at a time: the target's prefill
-is then followed by the draft's over the same tokens.
+`PREFIX.RANK.npz`: `fed` f4[tokens, width], `taps` f4[taps, tokens, hidden] (no tokens on ranks but 0, as the streams
+are the same on all of them), `input_ids` i8[tokens]. Prompts are to be sent one at a time: the target's prefill is then
+followed by the draft's over the same tokens. Where a class captures otherwise than every class that was read, the
+forward is run again untouched, the server goes on, and `PREFIX.RANK.problem` says in one line what was met.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,10 @@ import torch
 from .orders import ProbeOrder
 
 LOG = logging.getLogger(__name__)
+
+MARK = "_is_layer_to_capture"
+BEHIND_LAST = frozenset({"self.end_layer", "num_layers", "self.config.num_hidden_layers"})
+"""What loops compare with the list after their last block."""
 
 
 class FeedProbe:
@@ -36,8 +44,11 @@ class FeedProbe:
         self._pending: tuple[np.ndarray, np.ndarray] | None = None  # taps and ids that await the draft
 
     def start(self, worker: Any, order: ProbeOrder, *, rank: int) -> None:
+        target = inner_model(worker._target_worker.model_runner.model)
+        if not hasattr(target, "layers_to_capture"):
+            raise LookupError(f"no capture loop to probe in {type(target).__name__}: this class cannot be probed")
         self._order, self._rank, self._rows, self._pending, self._written = order, rank, [], None, 0
-        self._target = inner_model(worker._target_worker.model_runner.model)
+        self._target = target
         self._forward = self._target.forward
         self._target.forward = self._on_target
         draft = inner_model(worker._draft_worker.draft_runner.model)
@@ -70,13 +81,26 @@ class FeedProbe:
         mode = None if batch is None else batch.forward_mode
         if mode is None or not mode.is_extend() or mode.is_target_verify() or not self._is_ours(batch):
             return self._forward(*args, **kwargs)
-        with capturing_every_block(self._target) as configured:
-            hidden, captured = self._forward(*args, **kwargs)
-        streams = unpack(captured, len(self._target.layers))
-        ids = args[0] if args else kwargs["input_ids"]
-        kept = self._order.max_tokens if self._order is not None and self._rank == 0 else 0
-        self._pending = np.stack([to_numpy(stream[:kept]) for stream in streams]), ids.cpu().numpy().copy()
-        return hidden, repack(captured, [streams[index] for index in configured])
+        try:
+            with capturing_every_block(self._target) as (configured, asked):
+                hidden, captured = self._forward(*args, **kwargs)
+            streams = unpack(captured, asked)
+            fed = [streams[index] for index in configured if index < len(streams)]
+            kept = self._order.max_tokens if self._order is not None and self._rank == 0 else 0
+            # a multimodal wrapper hands embeddings to its language model, and the ids with the batch only
+            ids = batch.input_ids.cpu().numpy().copy()
+            self._pending = np.stack([to_numpy(stream[:kept]) for stream in streams]), ids
+        except Exception as problem:  # SGLang's own way of running must not suffer from ours
+            self._tell(f"{type(self._target).__name__} captures in another way: {type(problem).__name__}: {problem}")
+            return self._forward(*args, **kwargs)
+        return hidden, repack(captured, fed)
+
+    def _tell(self, problem: str) -> None:
+        """Leave word of what cannot be probed beside the files."""
+        LOG.error("specsweep: %s", problem)
+        if self._order is not None:
+            with contextlib.suppress(OSError):
+                Path(f"{self._order.prefix}.{self._rank}.problem").write_text(problem.splitlines()[0], "utf-8")
 
     def _on_draft(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         batch, pending = batch_among(args, kwargs), self._pending
@@ -95,24 +119,44 @@ class FeedProbe:
 
 
 @contextlib.contextmanager
-def capturing_every_block(target: Any) -> Iterator[list[int]]:
-    """Capture at every loop index for one forward; yields the configured indices, ascending as they are captured.
+def capturing_every_block(target: Any) -> Iterator[tuple[list[int], int]]:
+    """Capture at every loop index for one forward; yields the configured indices, ascending as they are captured, and
+    how many are asked for now.
 
-    Some classes look at a list, others at a mark on each block (srt/models/qwen2_moe.py): both are set and restored.
+    Some loops look at a list, others at a mark on each block, which only blocks have that were marked once
+    (srt/models/qwen2_moe.py): both are set and restored. N, behind the last block, is asked for when the layout has it.
     """
     listed, blocks = target.layers_to_capture, list(target.layers)
-    marks = [getattr(block, "_is_layer_to_capture", None) for block in blocks]
-    target.layers_to_capture = list(range(len(blocks)))
-    for block, mark in zip(blocks, marks, strict=True):
-        if mark is not None:
-            block._is_layer_to_capture = True
+    marks = [getattr(block, MARK, None) for block in blocks]
+    configured = {index for index in listed if 0 <= index <= len(blocks)}
+    if reads_marks(type(target)):
+        configured = {index for index, mark in enumerate(marks) if mark} | (configured & {len(blocks)})
+    every = [*range(len(blocks)), *(configured & {len(blocks)})]
+    target.layers_to_capture = every
+    if any(mark is not None for mark in marks):
+        for block in blocks:
+            setattr(block, MARK, True)
     try:
-        yield sorted(index for index in set(listed) if 0 <= index < len(blocks))
+        yield sorted(configured), len(every)
     finally:
         target.layers_to_capture = listed
         for block, mark in zip(blocks, marks, strict=True):
             if mark is not None:
-                block._is_layer_to_capture = mark
+                setattr(block, MARK, mark)
+            elif hasattr(block, MARK):
+                delattr(block, MARK)
+
+
+def reads_marks(cls: type) -> bool:
+    """Whether the loop that captures looks at marks and at no list, as its source says."""
+    for owner in cls.__mro__:
+        forward = vars(owner).get("forward")
+        with contextlib.suppress(OSError, TypeError):
+            source = inspect.getsource(forward) if forward is not None else ""
+            if "to_capture" in source:
+                tested = set(re.findall(r"([\w.]+) in self\.layers_to_capture", source)) - BEHIND_LAST
+                return MARK in source and not tested
+    return False
 
 
 def unpack(captured: Any, count: int) -> list[torch.Tensor]:

@@ -243,7 +243,7 @@ def _geometric(length: float, steps: int) -> float:
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        if 1 + sum(middle**i for i in range(1, steps + 1)) < length:
+        if 1 + middle * (1 - middle**steps) / (1 - middle) < length:
             low = middle
         else:
             high = middle

@@ -20,7 +20,8 @@ def context_length(config: Mapping[str, Any]) -> int:
         factor = 1
     for key in _KEYS:
         if isinstance(value := config.get(key), int):
-            return int(value * factor) if isinstance(factor, int | float) else value
+            sane = isinstance(factor, int | float) and abs(factor) < 1e6 and value < 2**63
+            return int(value * factor) if sane else value
     return 2048
 
 
@@ -31,7 +32,8 @@ def _scaling(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _theta(config: Mapping[str, Any]) -> float:
     value = config.get("rope_theta", _scaling(config).get("rope_theta", 10000.0))
-    return float(value) if isinstance(value, int | float) else 10000.0
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+    return float(value) if usable else 10000.0
 
 
 def _scaling_rule(config: Mapping[str, Any]) -> dict[str, Any]:
