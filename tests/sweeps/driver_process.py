@@ -73,7 +73,8 @@ def wait_for_server(study: str) -> int:
     end = time.monotonic() + 120
     while time.monotonic() < end:
         for port in {port for port in servers(study).values() if port}:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
+            # a server that is measured answers between two batches
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10):
                 return port
         time.sleep(0.05)
     raise AssertionError("no server answers")

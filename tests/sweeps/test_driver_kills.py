@@ -36,7 +36,7 @@ def real(_: Path, __: TinyPair) -> dict[str, Any]:
     """SGLang itself, serving the demo pair."""
     engine = {"args": {"context_length": 512, "max_total_tokens": 4096}}
     # long enough to be caught while it is measured
-    workload = {"prompts": 4, "concurrency": [1], "max_new_tokens": 200, "warmup_prompts": 1}
+    workload = {"prompts": 8, "concurrency": [1], "max_new_tokens": 200, "warmup_prompts": 1}
     return {
         "workload": workload,
         "target": str(DEMO_PAIR / "target"),
