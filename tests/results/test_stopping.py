@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from result_builders import closed_loop, spec_row
@@ -55,6 +57,12 @@ def test_accept_length_must_be_narrow_too() -> None:
     assert stop_reason(rows, 1, CHAIN, StopRule(half_width=0.05)) is None
     alike = [spec_row(f"p{i}", (10, 10, 10, 10), 4, finished_s=1.0) for i in range(30)]
     assert "narrow" in (stop_reason(alike, 1, CHAIN, StopRule()) or "")
+
+
+def test_a_switched_server_that_counts_proposed_drafts_wrongly_stops_all_the_same() -> None:
+    rows = [spec_row(f"p{i}", (10, 10, 10, 10), 4, finished_s=1.0) for i in range(30)]
+    switched = [replace(one, proposed_drafts=(one.verify_steps or 0) * 63) for one in rows]
+    assert stop_reason(switched, 1, CHAIN, StopRule()) == stop_reason(rows, 1, CHAIN, StopRule()) is not None
 
 
 def test_a_clearly_worse_setting_is_dropped_soon_and_says_so() -> None:

@@ -25,8 +25,8 @@ PROMPTS, TOKENS, CONCURRENCY = 120, 48, 4
 
 SECTIONS = f"""\
 space:
-  layout: [[0, 3, 7], default]
-  num_steps: [1, 3, 5]
+  layout: [[0, 3, 7], default, [5, 6, 7]]
+  num_steps: [1, 5]
   eagle_topk: [1]
   num_draft_tokens: [8]
 workload:
