@@ -67,8 +67,8 @@ def stop_reason(rows: Sequence[RequestRow], concurrency: int, triple: Triple | N
             )
     widths = [_ratio(speed).relative_half_width]
     if triple is not None:
-        # proposed drafts say nothing about the width, and a switched server counts them wrongly until its cell is mended
-        # (`results/switched_counters.py`): such a cell would never stop
+        # proposed drafts say nothing about the width, and a switched server counts them wrongly until its cell is
+        # mended (`results/switched_counters.py`): such a cell would never stop
         accepted = acceptance_pairs([replace(row, proposed_drafts=None) for row in rows], triple)
         if len(accepted) < rule.min_prompts:
             return None
