@@ -3,7 +3,7 @@
 A sweep of fixed size does not know beforehand how many prompts a setting needs, so every one of its cells has as many
 as its widest ranked cell needs for the half-width that is wanted. Here it goes first: the half-width that its widest
 ranked cell reaches with all prompts is then asked of a sweep that may stop, over the same space, prompts and load.
-Baseline and confirmation count in both.
+Baselines, confirmations and checks count in both, however many there were.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ def test_at_most_half_of_the_requests_and_the_same_winner(tmp_path: Path) -> Non
     RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     assert adaptive.winner == fixed.winner
     assert fixed.requests == PROMPTS * len(fixed.cells)
-    assert len(adaptive.cells) == len(fixed.cells)
     assert share <= 0.5
     for record, cell in adaptive.cells:
         if "dominated" not in (cell.stopped or ""):
