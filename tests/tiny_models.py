@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 VOCAB, DRAFT_VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, INTERMEDIATE = 512, 256, 64, 8, 4, 2, 128
 HEAD_DIM = HIDDEN // HEADS
+EXPERTS = 4
 SENTENCES = [
     "the quick brown fox jumps over the lazy dog. speculative decoding accepts draft tokens.",
     "def main(args): return [x for x in range(10)] # python code sample",
@@ -30,15 +31,20 @@ class TinyPair:
     draft: Path
 
 
-def make_tiny_pair(folder: Path, *, seed: int = 0, aux_ids: tuple[int, ...] | None = None) -> TinyPair:
-    """Write `folder/target` and `folder/draft`; `aux_ids` go into the draft's `eagle_config`, absent when None."""
+def make_tiny_pair(
+    folder: Path, *, seed: int = 0, aux_ids: tuple[int, ...] | None = None, target_class: str = "LlamaForCausalLM"
+) -> TinyPair:
+    """Write `folder/target` and `folder/draft`; `aux_ids` go into the draft's `eagle_config`, absent when None.
+
+    `target_class` is one of `TARGET_CLASSES`; the draft is the same for all.
+    """
     rng = np.random.default_rng(seed)
     pair = TinyPair(target=folder / "target", draft=folder / "draft")
     for path in (pair.target, pair.draft):
         path.mkdir(parents=True)
     _write_tokenizer(pair.target)
-    _write_json(pair.target / "config.json", _config("LlamaForCausalLM", LAYERS))
-    save_file(_target_weights(rng), str(pair.target / "model.safetensors"), metadata={"format": "pt"})
+    _write_json(pair.target / "config.json", _config(target_class, LAYERS) | TARGET_CLASSES[target_class])
+    save_file(_target_weights(rng, target_class), str(pair.target / "model.safetensors"), metadata={"format": "pt"})
     draft_config = _config("LlamaForCausalLMEagle3", 1) | {"draft_vocab_size": DRAFT_VOCAB, "torch_dtype": "float32"}
     if aux_ids is not None:
         eagle = {"eagle_aux_hidden_state_layer_ids": list(aux_ids), "use_aux_hidden_state": True}
@@ -47,6 +53,22 @@ def make_tiny_pair(folder: Path, *, seed: int = 0, aux_ids: tuple[int, ...] | No
     num_aux = 3 if aux_ids is None else len(aux_ids)
     save_file(_draft_weights(rng, num_aux), str(pair.draft / "model.safetensors"), metadata={"format": "pt"})
     return pair
+
+
+TARGET_CLASSES: dict[str, dict[str, object]] = {
+    "LlamaForCausalLM": {},
+    "Qwen3ForCausalLM": {"model_type": "qwen3"},
+    "Qwen3MoeForCausalLM": {
+        "model_type": "qwen3_moe",
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": INTERMEDIATE,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "norm_topk_prob": True,
+    },
+}
+"""By class of the target, what its config has that a Llama's has not."""
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -116,14 +138,31 @@ def _matrix(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     return rng.normal(0, 0.08, shape).astype(np.float32)
 
 
-def _target_weights(rng: np.random.Generator) -> Weights:
+def _target_weights(rng: np.random.Generator, target_class: str) -> Weights:
     weights = {
         "model.embed_tokens.weight": _matrix(rng, (VOCAB, HIDDEN)),
         "model.norm.weight": np.ones(HIDDEN, dtype=np.float32),
         "lm_head.weight": _matrix(rng, (VOCAB, HIDDEN)),
     }
     for layer in range(LAYERS):
-        weights |= _block(rng, f"model.layers.{layer}", HIDDEN)
+        block = _block(rng, f"model.layers.{layer}", HIDDEN)
+        if target_class != "LlamaForCausalLM":
+            for norm in ("q_norm", "k_norm"):
+                block[f"model.layers.{layer}.self_attn.{norm}.weight"] = np.ones(HEAD_DIM, dtype=np.float32)
+        weights |= _with_experts(rng, block) if target_class == "Qwen3MoeForCausalLM" else block
+    return weights
+
+
+def _with_experts(rng: np.random.Generator, block: Weights) -> Weights:
+    """A block whose MLP is routed: a gate, and the same three matrices once for each expert."""
+    weights: Weights = {}
+    for name, values in block.items():
+        if ".mlp." not in name:
+            weights[name] = values
+            continue
+        prefix, _, part = name.partition(".mlp.")
+        weights[f"{prefix}.mlp.gate.weight"] = _matrix(rng, (EXPERTS, HIDDEN))
+        weights |= {f"{prefix}.mlp.experts.{i}.{part}": _matrix(rng, values.shape) for i in range(EXPERTS)}
     return weights
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 from results.explain.comparison import compare
 from results.explain.reading import Reading
@@ -125,9 +126,29 @@ def harness(readings: Sequence[Reading]) -> OtherVerdict | None:
         text += "; another row had them, so their throughputs do not compare" if mixed else ""
         return OtherVerdict(kind="harness", verdict="yes" if mixed else "undecided", evidence=text)
     speculative = [reading for reading in readings if reading.speculative]
+    if (load := _over_load(speculative)) is not None:
+        return load
     cleared = ["concurrency is below the cap"] if any(r.row.concurrency is not None for r in speculative) else []
     cleared += ["CUDA graphs were on"] if any(r.row.cuda_graph for r in speculative) else []
     return OtherVerdict(kind="harness", verdict="no", evidence=" and ".join(cleared)) if cleared else None
+
+
+def _over_load(readings: Sequence[Reading]) -> OtherVerdict | None:
+    """Accept length that moves with the number of requests in flight, everything else equal."""
+    for first, second in combinations(readings, 2):
+        loads = (first.row.concurrency, second.row.concurrency)
+        if None in loads or loads[0] == loads[1] or first.setup != second.setup:
+            continue
+        against = compare(first, second)
+        if against is not None and against.different == "yes":
+            return OtherVerdict(
+                kind="harness",
+                verdict="undecided",
+                evidence=f"accept length {first.accept_length:.2f} at concurrency {loads[0]} and"
+                f" {second.accept_length:.2f} at {loads[1]}, nothing else named differs: compare at one load, on the"
+                " same prompts",
+            )
+    return None
 
 
 def _deaths(reading: Reading) -> list[str]:

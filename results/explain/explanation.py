@@ -181,6 +181,9 @@ def _unexplained(case: Case) -> bool:
     """A gap between two rows of which nothing known differs, while the layout of one is not named."""
     if case.suspect is None or case.reference is None or case.differing:
         return False
+    loads = {case.suspect.row.concurrency, case.reference.row.concurrency} - {None}
+    if len(loads) > 1:
+        return False
     against = compare(case.suspect, case.reference)
     named = is_known(case.suspect, "layout") and is_known(case.reference, "layout")
     return against is not None and against.different == "yes" and not named

@@ -65,6 +65,23 @@ def _copied_default(suspect: Reading) -> OtherVerdict | None:
     )
 
 
+LATER_SHARE = 0.5
+"""Second drafts accepted less than half as often (after a first one) as first drafts; heads keep above 0.7 of it."""
+
+
+def _later_steps(reading: Reading, text: str) -> OtherVerdict | None:
+    """A healthy first position and a second one that collapses: what feeds the first draft does not feed the others."""
+    positions = reading.positions or ()
+    if len(positions) < 2 or positions[1] >= LATER_SHARE * positions[0] ** 2:
+        return None
+    return OtherVerdict(
+        kind="head_or_weights",
+        verdict="yes",
+        evidence=f"{text}, yet only {positions[1] / positions[0]:.2f} of the second drafts after it: taps and first"
+        " step are right, the draft's own steps are not: its norm_output, its positions, or a training of one step",
+    )
+
+
 def head_or_weights(case: Case) -> OtherVerdict | None:
     """A destroyed first position that neither the ceiling nor TP explains."""
     reading = best_parallel(case)
@@ -73,7 +90,9 @@ def head_or_weights(case: Case) -> OtherVerdict | None:
     state, trained = health(reading.p1), reading.row.trained_taps
     text = f"first-position acceptance {reading.p1} at {reading.triple or 'an unknown triple'}"
     if state == "yes":
-        return OtherVerdict(kind="head_or_weights", verdict="no", evidence=f"{text}: the head is healthy")
+        return _later_steps(reading, text) or OtherVerdict(
+            kind="head_or_weights", verdict="no", evidence=f"{text}: the head is healthy"
+        )
     if trained is not None and trained == reading.taps and state == "no":
         return OtherVerdict(
             kind="head_or_weights",

@@ -101,10 +101,10 @@ class Reading:
 
     @property
     def setup(self) -> tuple[Any, ...]:
-        """All that a row names of what was measured, and how: equal for two rows that repeat each other."""
+        """All that a row names of what was measured, and how, but the load: equal for rows that repeat each other."""
         row = self.row
         warmth = (row.cached_token_share or 0.0) >= 0.01
-        state = (self.server_state, row.concurrency, warmth, row.sglang_version)
+        state = (self.server_state, warmth, row.sglang_version)
         return (self.config, self.layout, self.parallelism, self.conditions, state)
 
     @property

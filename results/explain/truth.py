@@ -188,7 +188,7 @@ def _repeats_that_differ(readings: Sequence[Reading]) -> OtherVerdict | None:
     """Two rows that name the same in everything and differ in accept length, by something that neither names."""
     usable = [r for r in readings if r.accept_length and r.row.role not in ("baseline", "control") and r.layout_known]
     for first, second in combinations(usable, 2):
-        if first.setup != second.setup:
+        if first.setup != second.setup or first.row.concurrency != second.row.concurrency:
             continue
         against = compare(first, second)
         if against is not None and against.different == "yes":
