@@ -39,7 +39,7 @@ from results.throughput import percentile, steady_throughput, tpot_ms, ttft_ms
 from search_spaces.config import Triple
 
 DOUBLE = Path(__file__).resolve().parent.parent / "tests" / "doubles" / "timed_server.py"
-PLAN = TimedPlan(ttft_s=0.12, step_s=0.018, acceptance=(0.8, 0.7, 0.6), num_draft_tokens=4, spread=0.3, seed=5)
+PLAN = TimedPlan(ttft_s=0.09, step_s=0.014, acceptance=(0.8, 0.7, 0.6), num_draft_tokens=4, spread=0.3, seed=5)
 SLOWER = replace(PLAN, step_s=1.5 * PLAN.step_s)
 TRIPLE = Triple(num_steps=3, eagle_topk=1, num_draft_tokens=4)
 PROMPTS, SLOTS, TOKENS = 64, 16, 48
