@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import secrets
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,7 @@ class ClusterAddress:
     cpus: int | None = None
     gpus: int | None = None
     connect_timeout_s: float = 30.0
+    listen_timeout_s: float = 5.0
 
     def resolve(self, environment: Mapping[str, str]) -> str | None:
         """The address to connect to, None for a Ray of our own. Inside a Ray job that job's cluster is meant."""
@@ -66,6 +68,7 @@ def connect(where: ClusterAddress) -> RayCluster:
     if address is None:
         _choose_authentication()
     else:
+        check_listens(where)
         _check_alive(address, where.connect_timeout_s)
     import ray
 
@@ -92,6 +95,22 @@ def _choose_authentication() -> None:
     if "ray" not in sys.modules and "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
+def check_listens(where: ClusterAddress) -> None:
+    """EnvironmentProblem when nobody accepts a connection at the address. Ray itself would take half a minute to tell.
+
+    Nothing is checked where there is no HOST:PORT to connect to.
+    """
+    address = where.resolve(os.environ)
+    host, colon, port = (address or "").rpartition(":")
+    if "/" in host or not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=where.listen_timeout_s).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or f"no answer within {where.listen_timeout_s:g} s"
+        raise EnvironmentProblem(f"cluster.address: {address}: no Ray listens there: {reason}") from None
 
 
 def _check_alive(address: str, timeout_s: float) -> None:

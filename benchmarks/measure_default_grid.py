@@ -177,7 +177,7 @@ def trace(asked: argparse.Namespace, load: Workload) -> dict[str, Any]:
 
 
 def server_spec(asked: argparse.Namespace) -> ServerSpec:
-    found = find_engine(sys.executable, "cpu")
+    found = find_engine(sys.executable)
     return ServerSpec(
         target=read_target(asked.pair / "target"),
         draft=read_draft(asked.pair / "draft"),
@@ -186,7 +186,7 @@ def server_spec(asked: argparse.Namespace) -> ServerSpec:
         work_dir=asked.work / "server",
         sweep_id="default-grid",
         slot="group0",
-        stand_ins=found.stand_ins,
+        stand_ins=found.stand_ins("cpu"),
         start_method=asked.start_method,
         args={"context_length": 512, "max_total_tokens": 16384},
         max_running_requests=max(CONCURRENCIES),

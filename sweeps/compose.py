@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from actors.engines.preflight import FoundEngine, find_engine
+from actors.engines.preflight import FoundEngine
 from actors.engines.server_spec import ServerSpec
 from results.mlflow_connection import check_reachable
 from results.objective import Objective
@@ -22,7 +21,8 @@ from sweeps.baselines import both_ways, first_settings, fixed_trials
 from sweeps.budget import Budget
 from sweeps.endpoint_study import adopted
 from sweeps.engine_check import refusals
-from sweeps.groups import open_groups, servers_of, stopping, switches
+from sweeps.groups import check_environment, known_device, open_groups, servers_of, stopping, switches
+from sweeps.groups_on_demand import GroupsOnDemand
 from sweeps.home import StudyPlace
 from sweeps.interrupts import stop_signals
 from sweeps.isolating import isolate_after_sweep
@@ -73,9 +73,6 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
     plan = make_plan(spec)
     plan.servers.require_legal()
     workload = make_workload(spec)
-    # Ray takes seconds to start and MLflow to make its store: what is missing is said before
-    if spec.engine.kind == "sglang":
-        find_engine(spec.engine.python or sys.executable, "cpu" if spec.engine.device == "cpu" else "cuda")
     if spec.tracking.enabled and spec.tracking.uri is not None:
         check_reachable(spec.tracking.uri)
     folder = StudyFolder(place.folder)
@@ -83,6 +80,8 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
     with hold_folder(folder.lock_path) as owner:
         folder.open_for_write()
         records = folder.records()
+        # Ray takes seconds to start and MLflow to make its store: what is missing is said before
+        found = None if records else check_environment(spec)
         objective = Objective(
             metric=spec.objective.metric, concurrency=spec.objective_concurrency, goal=spec.objective.goal
         )
@@ -105,11 +104,15 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
             for config, reason in refusals(found, server, [it for it in legal.configs if ledger.is_open(it)]).items():
                 ledger.refuse(config, reason)
 
-        groups = open_groups(spec, plan.context, place, servers_of(plan), before=ask_engine)
+        groups = GroupsOnDemand(
+            open_groups(spec, plan.context, place, servers_of(plan), found=found, before=ask_engine)
+        )
         with _lease(study, owner) as lease, groups as pool:
+            if not records:
+                pool.open()  # a cluster that does not serve leaves nothing in MLflow
             observers = Observers([*tracking_observers(spec, place, folder), observer])
             recovered = recover(study, records, objective, retries=spec.budget.retries)
-            switching = switches(spec, pool.device)
+            switching = switches(spec, known_device(spec, records) or pool.device)
             both = both_ways(legal, plan.suspect_setting) if switching else None
             _enqueue_first(study, legal, plan.suspect_setting, both)
             watch = SwitchWatch(folder, observers.said)

@@ -12,13 +12,16 @@ from pathlib import Path
 from actors.engine_factories import SglangFactory
 from actors.engines.preflight import FoundEngine, find_engine
 from actors.engines.server_spec import ServerSpec
+from actors.gpu_group import EngineFactory
 from actors.group_pool import GroupPool
 from actors.placement import Device
-from actors.ray_cluster import ClusterAddress, RayCluster, connect
+from actors.ray_cluster import ClusterAddress, RayCluster, check_listens, connect
+from results.records import TrialRecord
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.errors import EnvironmentProblem
 from search_spaces.rulings import RuleContext
 from sweeps.endpoint_study import endpoint_factory
+from sweeps.groups_on_demand import GroupsOnDemand
 from sweeps.home import StudyPlace
 from sweeps.interrupts import StopRequest
 from sweeps.planning import SweepPlan
@@ -29,6 +32,13 @@ def servers_of(plan: SweepPlan) -> tuple[EngineConfig, ...]:
     """Every configuration that a sweep may start, baselines included."""
     groups = tuple(group.effective for group in plan.servers.groups)
     return (*groups, *plan.servers.baselines, *plan.extra_baselines)
+
+
+def check_environment(spec: SweepSpec) -> FoundEngine | None:
+    """What can be told within a second or two, before any Ray: EnvironmentProblem when nothing listens at the cluster's
+    address or SGLang is missing. The engine found; None when the spec names a server that runs already."""
+    check_listens(ClusterAddress(address=spec.cluster.address))
+    return find_engine(spec.engine.python or sys.executable) if spec.engine.kind == "sglang" else None
 
 
 def sweep_id(study: str, folder: Path) -> str:
@@ -43,22 +53,30 @@ def open_groups(
     place: StudyPlace,
     servers: Sequence[EngineConfig],
     *,
+    found: FoundEngine | None = None,
     before: Callable[[FoundEngine, ServerSpec], None] | None = None,
 ) -> Iterator[GroupPool]:
     """Groups on the cluster of the spec, for servers of these configurations.
 
-    `before` is told how servers of our own will be started, before any is. EnvironmentProblem when the cluster cannot
-    hold every TP size among them, or there is no SGLang.
+    `found` is what `check_environment` returned, if it was asked already. `before` is told how servers of our own will
+    be started, before any is. EnvironmentProblem when the cluster cannot hold every TP size among them, or there is no
+    SGLang.
     """
+    if found is None:
+        found = check_environment(spec)
     # slots of a CPU machine are logical: the user may ask for more of them than it has cores
     slots = max(len(os.sched_getaffinity(0)), spec.cluster.gpus or 1)
     gpus = 0 if spec.engine.device == "cpu" else None
     cluster = connect(ClusterAddress(address=spec.cluster.address, cpus=slots, gpus=gpus))
     try:
         device = _device(spec, cluster)
-        factory = endpoint_factory(spec) or _sglang_factory(
-            spec, context, place, servers=servers, device=device, before=before
-        )
+        factory: EngineFactory | None = endpoint_factory(spec)
+        if found is not None:
+            server = _server_spec(spec, context, place, device, found)
+            if before is not None:
+                before(found, server)
+            factory = _sglang_factory(spec, server, servers)
+        assert factory is not None
         pool = GroupPool(
             cluster,
             factory,
@@ -78,7 +96,7 @@ def open_groups(
 
 
 @contextlib.contextmanager
-def stopping(pool: GroupPool, stop: StopRequest) -> Iterator[None]:
+def stopping(pool: GroupPool | GroupsOnDemand, stop: StopRequest) -> Iterator[None]:
     """Close the groups while signals are still caught, quickly when one came: `ray job stop` waits for 3 s only."""
     try:
         yield
@@ -91,6 +109,14 @@ def _device(spec: SweepSpec, cluster: RayCluster) -> Device:
     if spec.engine.device == "cuda" and not has_gpus:
         raise EnvironmentProblem("engine.device: cuda was asked for but the cluster has no GPU; legal here: cpu, auto")
     return "cuda" if has_gpus and spec.engine.device != "cpu" else "cpu"
+
+
+def known_device(spec: SweepSpec, records: Sequence[TrialRecord]) -> Device | None:
+    """The device as the spec names it, else as the study was measured; None when only the cluster can tell."""
+    if spec.engine.device != "auto":
+        return spec.engine.device
+    seen = [record.launch.accelerator for record in records if record.launch is not None]
+    return None if not seen else "cpu" if seen[-1] == "cpu" else "cuda"
 
 
 def switches(spec: SweepSpec, device: Device) -> bool:
@@ -110,25 +136,13 @@ def _room(servers: Sequence[EngineConfig]) -> Triple | None:
     )
 
 
-def _sglang_factory(
-    spec: SweepSpec,
-    context: RuleContext,
-    place: StudyPlace,
-    *,
-    servers: Sequence[EngineConfig],
-    device: Device,
-    before: Callable[[FoundEngine, ServerSpec], None] | None,
-) -> SglangFactory:
-    found = find_engine(spec.engine.python or sys.executable, device)
-    server = _server_spec(spec, context, place, device, found)
-    if before is not None:
-        before(found, server)
+def _sglang_factory(spec: SweepSpec, server: ServerSpec, servers: Sequence[EngineConfig]) -> SglangFactory:
     room = _room(servers)
     return SglangFactory(
         server=server,
-        pools=room if switches(spec, device) else None,
+        pools=room if switches(spec, server.device) else None,
         room=room,
-        graph_batch_sizes=spec.workload.concurrency if device == "cuda" else None,
+        graph_batch_sizes=spec.workload.concurrency if server.device == "cuda" else None,
     )
 
 
@@ -147,7 +161,7 @@ def _server_spec(
         python=found.python,
         args=engine.args,
         environment=engine.env,
-        stand_ins=found.stand_ins,
+        stand_ins=found.stand_ins(device),
         host=engine.host,
         port=engine.port,
         start_method=engine.start_method,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from actors.engines.preflight import find_engine
 from actors.load.workload import Workload
 from results.attribution import DEFAULT_MARGIN
 from results.corners import repeat_noise
@@ -211,7 +209,6 @@ def isolate_study(isolation: StudyIsolation, observer: Observer) -> Isolation | 
 def session(isolation: StudyIsolation, servers: Sequence[EngineConfig]) -> Iterator[tuple[Pool, StopRequest]]:
     """Groups for these servers and the request to stop; both end with the context."""
     spec = isolation.spec
-    find_engine(spec.engine.python or sys.executable, "cpu" if spec.engine.device == "cpu" else "cuda")
     with (
         open_groups(spec, isolation.sweep.context, isolation.place, servers) as pool,
         stop_signals() as stop,

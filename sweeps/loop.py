@@ -154,7 +154,8 @@ class SweepLoop:
             if self._search.told >= due_after or self._nothing_to_ask():
                 del self._fixed[i]
                 return task
-        return self._ask() if self._pool.has_room() else None
+        # a pool may be slow to say whether it has room the first time
+        return self._ask() if not self._nothing_to_ask() and self._pool.has_room() else None
 
     def _ask(self) -> Task | None:
         while not self._nothing_to_ask():

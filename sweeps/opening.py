@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from actors.group_pool import GroupPool
 from actors.load.workload import Workload
 from results.objective import Objective
 from results.search_notes import read_notes
@@ -21,6 +20,7 @@ from sweeps.loop import LoopPlan, SweepLoop
 from sweeps.no_search import NoSearch, NoSpace
 from sweeps.observers import Observer, Observers
 from sweeps.progress import Standing
+from sweeps.seams import Pool
 from sweeps.study import SearchStudy
 from sweeps.tally import ELAPSED, Tally
 from sweeps.tasks import FixedTrial
@@ -33,7 +33,7 @@ class Opening:
 
     study: SearchStudy
     store: StudyFolder
-    pool: GroupPool
+    pool: Pool
     workload: Workload
     objective: Objective
     context: RuleContext

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from actors.engines.preflight import find_engine
 from results.probed_feed import ProbedFeed, TrainedOn
 from search_spaces.config import Setting
 from search_spaces.errors import InputError
@@ -37,7 +35,6 @@ def probe_study(
     plans = [plan_probe_of(sweep, layout, tp_size) for layout in layouts or (None,)]
     workload = matched_workload(make_workload(spec), spec.objective_concurrency)
     known = trained_on(trained, place.records.records(), workload.workload_id)
-    find_engine(spec.engine.python or sys.executable, "cpu" if spec.engine.device == "cpu" else "cuda")
     folder = place.records
     with hold_folder(folder.lock_path):
         folder.open_for_write()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from actors.engines.preflight import find_engine
 from actors.load.workload import Workload
 from results.study_surface import traces_path
 from search_spaces.config import EngineConfig, Setting, Taps
@@ -71,7 +69,6 @@ def trace_study(spec: SweepSpec, place: StudyPlace, found: StudyTraces, say: Cal
     left = [plan for plan in found.plans if plan.left]
     if not left:
         return nothing_to_trace(found.plans)
-    find_engine(spec.engine.python or sys.executable, "cpu" if spec.engine.device == "cpu" else "cuda")
     workload, context = found.workload, found.sweep.context
     tp_size = left[0].config.tp_size
     with hold_folder(folder.lock_path):

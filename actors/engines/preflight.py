@@ -26,11 +26,15 @@ QUESTIONS = Path(__file__).with_name("questions.py")
 
 @dataclass(frozen=True, kw_only=True)
 class FoundEngine:
-    """An interpreter that can serve. `stand_ins` are the packages to be replaced on the device that was asked about."""
+    """An interpreter that can serve. `cpu_stand_ins` are the packages to be replaced for a server on a CPU."""
 
     python: str
     version: str
-    stand_ins: frozenset[str]
+    cpu_stand_ins: frozenset[str]
+
+    def stand_ins(self, device: Device) -> frozenset[str]:
+        """The packages to be replaced on this device."""
+        return self.cpu_stand_ins if device == "cpu" else frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +49,18 @@ class Resolution:
     args: Mapping[str, Any]
 
 
-def find_engine(python: str, device: Device, timeout_s: float = 120.0) -> FoundEngine:
+def find_engine(python: str, timeout_s: float = 120.0) -> FoundEngine:
     """SGLang's version in this interpreter. EnvironmentProblem when there is none or the interpreter cannot run.
 
-    On a CPU also says which packages need a stand-in: those that are absent, and an `sgl_kernel` without CPU code.
+    Also says which packages a CPU server needs a stand-in for: those absent, and an `sgl_kernel` without CPU code.
     """
-    answer = _ask(python, ["find", device], {}, timeout_s)
+    answer = _ask(python, ["find"], {}, timeout_s)
     if answer.get("version") is None:
         raise EnvironmentProblem(
             f"engine.python: {python} has no SGLang (no module named sglang); install it there, "
             "or name the interpreter that has it"
         )
-    return FoundEngine(python=python, version=str(answer["version"]), stand_ins=frozenset(answer["stand_ins"]))
+    return FoundEngine(python=python, version=str(answer["version"]), cpu_stand_ins=frozenset(answer["stand_ins"]))
 
 
 def ask_engine(
@@ -68,7 +72,7 @@ def ask_engine(
     EnvironmentProblem when SGLang cannot be imported or does not have this way of being asked.
     """
     environment = {"SGLANG_USE_CPU_ENGINE": "1"} if device == "cpu" else {}
-    path = ":".join(str(folder) for folder in stand_in_paths(engine.stand_ins))
+    path = ":".join(str(folder) for folder in stand_in_paths(engine.stand_ins(device)))
     if path:
         environment["PYTHONPATH"] = path
     question = json.dumps([words(args) for args in settings])

@@ -1,7 +1,7 @@
 """Runs under the engine's interpreter and answers one question with one line of JSON on standard output.
 
-    python questions.py find DEVICE     {"version": "0.5.23" or null, "stand_ins": [...]}
-    python questions.py resolve         {"rows": [{"error": ... or null, "args": {...}}, ...]} or {"error": ...}
+    python questions.py find       {"version": "0.5.23" or null, "stand_ins": [...]}
+    python questions.py resolve    {"rows": [{"error": ... or null, "args": {...}}, ...]} or {"error": ...}
 
 `resolve` reads from standard input a list of argument lists. Standard library only, and Python 3.9 at least, since that
 interpreter may be older than ours.
@@ -18,8 +18,8 @@ import sys
 from typing import Any
 
 
-def find(device: str) -> dict[str, Any]:
-    """Versions and missing packages. Imports nothing of SGLang."""
+def find() -> dict[str, Any]:
+    """SGLang's version, and what a CPU server would miss. Imports nothing of SGLang."""
     try:
         version: str | None = importlib.metadata.version("sglang")
     except importlib.metadata.PackageNotFoundError:
@@ -27,7 +27,7 @@ def find(device: str) -> dict[str, Any]:
     stand_ins = [name for name in ("triton", "torchvision") if importlib.util.find_spec(name) is None]
     if not _has_cpu_kernels():
         stand_ins.append("sgl_kernel")
-    return {"version": version, "stand_ins": sorted(stand_ins) if device == "cpu" else []}
+    return {"version": version, "stand_ins": sorted(stand_ins)}
 
 
 def _has_cpu_kernels() -> bool:
@@ -79,7 +79,7 @@ def main() -> None:
     sys.path.pop(0)  # this file's folder, whose modules must not shadow anybody's
     question = sys.argv[1]
     stdout, sys.stdout = sys.stdout, sys.stderr  # what imports print must not end up in the answer
-    answer = find(sys.argv[2]) if question == "find" else resolve(json.load(sys.stdin))
+    answer = find() if question == "find" else resolve(json.load(sys.stdin))
     print(json.dumps(answer), file=stdout)
 
 

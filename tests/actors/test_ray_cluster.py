@@ -187,6 +187,11 @@ def test_an_address_that_does_not_answer_is_said_within_bounds() -> None:
         with pytest.raises(EnvironmentProblem, match=f"cluster.address: {address}: no Ray answers"):
             connect(ClusterAddress(address=address, connect_timeout_s=6.0))
         assert time.monotonic() - before < 12
+    # nobody listens there any more
+    before = time.monotonic()
+    with pytest.raises(EnvironmentProblem, match=f"{address}: no Ray listens there: Connection refused"):
+        connect(ClusterAddress(address=address))
+    assert time.monotonic() - before < 2
     with pytest.raises(EnvironmentProblem, match="Ray Client is not supported"):
         connect(ClusterAddress(address="ray://127.0.0.1:10001"))
 

@@ -42,7 +42,7 @@ def test_what_an_engine_may_object_to() -> None:
 
 
 def test_only_what_the_engine_changes_is_refused(server: ServerSpec, tmp_path: Path) -> None:
-    engine = FoundEngine(python=str(make_fake_python(tmp_path)), version="0.5.23", stand_ins=frozenset())
+    engine = FoundEngine(python=str(make_fake_python(tmp_path)), version="0.5.23", cpu_stand_ins=frozenset())
     # the rules would never let this one through: at topk 1 the engine sets the tokens
     wrong = EngineConfig(layout=(0, 3, 7), triple=Triple(num_steps=1, eagle_topk=1, num_draft_tokens=8), tp_size=1)
     found = refusals(engine, server, [config(3), wrong, config(2, 4, 8)])
@@ -53,5 +53,5 @@ def test_an_engine_that_cannot_be_asked_refuses_nothing(server: ServerSpec, tmp_
     script = tmp_path / "old_python"
     script.write_text(f'#!{sys.executable}\nprint(\'{{"error": "no such function"}}\')\n')
     script.chmod(0o755)
-    engine = FoundEngine(python=str(script), version="0.5.1", stand_ins=frozenset())
+    engine = FoundEngine(python=str(script), version="0.5.1", cpu_stand_ins=frozenset())
     assert refusals(engine, server, [config(3)]) == {}

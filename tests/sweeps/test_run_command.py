@@ -70,7 +70,10 @@ def listing(folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
     folder = tmp_path_factory.mktemp("swept")
-    make_fake_python(folder)
+    engine, inner = make_fake_python(folder), folder / "inner_python"
+    engine.rename(inner)
+    engine.write_text(f'#!/bin/sh\necho "$2" >> "{folder}/asked"\nexec "{inner}" "$@"\n')
+    engine.chmod(0o755)
     spec, home = write_spec(folder, SPEC, name="small.yaml"), folder / "home"
     done = subprocess.run(
         program("run", str(spec)),
@@ -104,6 +107,25 @@ def test_a_sweep_ends_with_its_table_its_command_and_its_report(swept: Swept) ->
     assert "\x1b" not in swept.out
     assert "# Study small" in (folder / "report.md").read_text()
     assert (folder / "logs" / "driver.log").exists()
+
+
+def test_the_engine_is_looked_for_once(swept: Swept) -> None:
+    questions = (swept.spec.parent / "asked").read_text().split()
+    assert (questions.count("find"), questions.count("resolve")) == (1, 1)
+
+
+def test_a_study_with_nothing_left_to_do_starts_no_ray(
+    at_home: Swept, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("nothing is to be launched")
+
+    monkeypatch.setattr("sweeps.groups.connect", fail)
+    monkeypatch.setattr("sweeps.groups.find_engine", fail)
+    for argv in (["run", str(at_home.spec)], ["resume", "small", "--set", "budget.trials=3"]):
+        assert main([*argv, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["reason"], len(report["settings"])) == ("trials", 3)
 
 
 def test_status_says_what_is_done_and_left(at_home: Swept, capsys: Capture) -> None:
@@ -213,6 +235,7 @@ def refused(capsys: Capture, argv: list[str], code: int) -> str:
         (["workload.prompts=none.jsonl"], "no such file or folder", 2),
         (["cluster.gpus=1", "space.tp_size=[2]"], "2 is more than cluster.gpus allows (1)", 2),
         (["engine.python=/nowhere/python"], "/nowhere/python cannot be run", 3),
+        (["cluster.address=127.0.0.1:9"], "127.0.0.1:9: no Ray listens there: Connection refused", 3),
         (["tracking.uri=http://127.0.0.1:9"], "tracking.uri http://127.0.0.1:9: no answer", 3),
         (["search.storage=sqlite:////proc/none/study.db"], "search.storage: sqlite:////proc/none/study.db: ", 3),
     ],

@@ -40,16 +40,16 @@ def interpreter(folder: Path, script: str) -> str:
 
 
 def test_the_installed_engine_is_found_with_what_it_lacks() -> None:
-    found = find_engine(sys.executable, "cpu")
+    found = find_engine(sys.executable)
     assert found.version.startswith("0.5.")
-    assert found.stand_ins <= set(STAND_INS)
-    assert find_engine(sys.executable, "cuda").stand_ins == frozenset()
+    assert found.stand_ins("cpu") <= set(STAND_INS)
+    assert found.stand_ins("cuda") == frozenset()
 
 
 def test_an_interpreter_without_sglang_is_a_problem_of_the_environment(tmp_path: Path) -> None:
     bare = interpreter(tmp_path, f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     with pytest.raises(EnvironmentProblem, match=r"^engine\.python: .* has no SGLang"):
-        find_engine(bare, "cpu")
+        find_engine(bare)
 
 
 @pytest.mark.parametrize(
@@ -62,17 +62,17 @@ def test_an_interpreter_without_sglang_is_a_problem_of_the_environment(tmp_path:
 )
 def test_a_broken_interpreter_is_one_line(tmp_path: Path, script: str, said: str) -> None:
     with pytest.raises(EnvironmentProblem, match=said) as problem:
-        find_engine(interpreter(tmp_path, script), "cpu", timeout_s=1)
+        find_engine(interpreter(tmp_path, script), timeout_s=1)
     assert "\n" not in str(problem.value)
 
 
 def test_a_missing_interpreter_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="cannot be run: No such file"):
-        find_engine(str(tmp_path / "python"), "cpu")
+        find_engine(str(tmp_path / "python"))
 
 
 def test_settings_are_resolved_in_their_order(tmp_path: Path) -> None:
-    found = find_engine(str(make_fake_python(tmp_path)), "cpu")
+    found = find_engine(str(make_fake_python(tmp_path)))
     asked = [SPECULATIVE | numbers(1, 1, 8), SPECULATIVE | numbers(3, 4, 8), SPECULATIVE, {"device": "cpu"}]
     answers = ask_engine(found, "cpu", asked)
     assert [answer.triple for answer in answers] == [triple(1, 1, 2), triple(3, 4, 8), triple(5, 4, 8), None]
@@ -91,7 +91,7 @@ def test_sglangs_own_resolution(tiny_pair: TinyPair) -> None:
         base | {"nonsense": 1},
         {"device": "cpu", "model_path": str(tiny_pair.target)},
     ]
-    answers = ask_engine(find_engine(sys.executable, "cpu"), "cpu", asked)
+    answers = ask_engine(find_engine(sys.executable), "cpu", asked)
     assert [answer.triple for answer in answers] == [triple(1, 1, 2), triple(5, 4, 8), None, None, None]
     assert answers[0].args["max_running_requests"] == 48
     assert answers[2].error is not None
