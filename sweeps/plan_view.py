@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from search_spaces.config import layout_label
 from search_spaces.plan import SpacePlan
+from sweeps.plan_time import Pace, plan_time
 from sweeps.planning import SweepPlan
 from sweeps.progress import show_duration
 from sweeps.text_table import format_table
@@ -14,10 +15,10 @@ from sweeps.text_table import format_table
 ROWS_SHOWN = 12
 
 
-def show_plan(plan: SweepPlan, gpus: int | None, seconds_per_launch: float) -> str:
+def show_plan(plan: SweepPlan, pace: Pace) -> str:
     """The summary, then refusals by rule, silent changes, layouts and notes; long lists are cut and say so."""
     servers = plan.servers
-    parts = [_summary(plan, gpus, seconds_per_launch)]
+    parts = [_summary(plan, pace)]
     if servers.illegal:
         refused = servers.requested - servers.legal
         parts.append(f"Illegal: {_count(refused, 'setting')}\n{_illegal(servers)}")
@@ -32,19 +33,7 @@ def show_plan(plan: SweepPlan, gpus: int | None, seconds_per_launch: float) -> s
     return "\n\n".join(parts)
 
 
-def estimate_s(plan: SweepPlan, gpus: int | None, seconds_per_launch: float) -> float:
-    """Launches priced alike, packed on `gpus` by their TP size; one after another when the number is not known."""
-    if gpus is None:
-        return plan.launches * seconds_per_launch
-    repeats = plan.servers.repeats
-    sizes = [group.effective.tp_size for group in plan.servers.groups] * repeats
-    sizes += [baseline.tp_size for baseline in (*plan.servers.baselines, *plan.extra_baselines)]
-    if plan.suspect is not None and plan.suspect_is_extra:
-        sizes += [plan.suspect.effective.tp_size] * repeats
-    return sum(seconds_per_launch / max(1, gpus // size) for size in sizes)
-
-
-def _summary(plan: SweepPlan, gpus: int | None, seconds_per_launch: float) -> str:
+def _summary(plan: SweepPlan, pace: Pace) -> str:
     servers = plan.servers
     baselines = len(servers.baselines) + len(plan.extra_baselines)
     parts = [_count(servers.effective, "server")]
@@ -53,17 +42,23 @@ def _summary(plan: SweepPlan, gpus: int | None, seconds_per_launch: float) -> st
     if plan.suspect_is_extra:
         parts.append("the suspect")
     parts.append(_count(baselines, "baseline"))
-    how = "one after another" if gpus is None else f"on {_count(gpus, 'slot')}"
-    duration = show_duration(estimate_s(plan, gpus, seconds_per_launch))
+    alone = pace.slots is None or pace.max_parallel == 1
+    how = "one after another" if alone else f"on {_count(pace.slots or 1, 'slot')}"
+    price = f"{pace.seconds_per_launch:g} s a launch"
+    if pace.switches:
+        price += f", {pace.seconds_per_switch:g} s a switch"
+    time = plan_time(plan, pace)
     rows = [
         ("settings asked", servers.requested, ""),
         ("legal", servers.legal, ""),
         ("distinct servers", servers.effective, "settings that end up as one server are launched once"),
         ("launches", plan.launches, " + ".join(parts)),
     ]
+    if pace.switches:
+        rows.append(("weights loaded", time.loads, "other trials switch a running server to their layout and triple"))
     lines = [f"Study {plan.study}, by the rules of SGLang {plan.context.sglang_version}"]
     lines += [f"  {name:<18}{number:>8}  {comment}".rstrip() for name, number, comment in rows]
-    lines.append(f"  {'time':<18}about {duration} at {seconds_per_launch:g} s a launch, {how}")
+    lines.append(f"  {'time':<18}about {show_duration(time.seconds)} at {price}, {how}")
     return "\n".join(lines)
 
 

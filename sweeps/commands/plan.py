@@ -13,12 +13,17 @@ SecondsPerLaunch = Annotated[
     float,
     typer.Option(min=1, help="For the estimated time: one server start with its measurements, in seconds."),
 ]
+SecondsPerSwitch = Annotated[
+    float,
+    typer.Option(min=1, help="The same for a trial on a running server, which loads no weights."),
+]
 
 
 def plan(
     spec_file: SpecFile,
     overrides: Overrides = None,
     seconds_per_launch: SecondsPerLaunch = 180.0,
+    seconds_per_switch: SecondsPerSwitch = 60.0,
     as_json: AsJson = False,
 ) -> None:
     """Show what a sweep would run, without starting anything.
@@ -28,6 +33,7 @@ def plan(
 
     Example: specsweep plan sweeps/specs/demo.yaml --set space.tp_size=[1,2]
     """
+    from sweeps.plan_time import pace_of
     from sweeps.plan_view import show_plan
     from sweeps.planning import make_plan
     from sweeps.spec import load_spec
@@ -38,7 +44,7 @@ def plan(
         if as_json:
             print_json(made.to_json())
         else:
-            typer.echo(show_plan(made, spec.cluster.gpus, seconds_per_launch))
+            typer.echo(show_plan(made, pace_of(spec, seconds_per_launch, seconds_per_switch)))
         made.servers.require_legal()
     except InputError as error:
         raise InputError(f"{spec_file}: {error}") from error
