@@ -20,7 +20,8 @@ import pytest
 from live_servers import DEFAULT, TRAINED, Took, ask_all, config, demo_spec, demo_workload, running
 
 from actors.demo_models.card import CardRow, read_rows
-from benchmarks.result_file import machine, versions, write_result
+from benchmarks.machine import machine
+from benchmarks.result_file import write_result
 
 pytestmark = [pytest.mark.server, pytest.mark.evidence, pytest.mark.timeout(1800)]
 
@@ -110,5 +111,6 @@ def was_equal_here() -> bool:
         last = json.loads(RESULTS.read_text(encoding="utf-8"))
     except OSError:
         return False
-    here = (machine()["cpu"], versions()["torch"])
-    return (last["machine"]["cpu"], last["versions"]["torch"]) == here and all(last["equal_to_the_committed"].values())
+    there, here = last["machine"], machine("torch")
+    same = there["cpu"] == here["cpu"] and there["versions"]["torch"] == here["versions"]["torch"]  # type: ignore[index]
+    return same and all(last["equal_to_the_committed"].values())
