@@ -10,6 +10,8 @@ from pathlib import Path
 
 from actors.engines.endpoint import Endpoint, RunningServer
 from actors.engines.engine import Engine
+from actors.engines.launch_log import tail
+from actors.engines.readiness import read_log
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
 from actors.engines.switching_server import SwitchingServer
@@ -69,6 +71,11 @@ class SglangFactory:
         if folder.is_dir() and not any(folder.iterdir()):
             shutil.rmtree(folder, ignore_errors=True)
 
+    def last_log(self, grant: DeviceGrant) -> str:
+        """Of the server that ran last, or was starting."""
+        logs = sorted(self._work_dir(grant.slot).glob("*.log"), key=lambda path: path.stat().st_mtime)
+        return tail(read_log(logs[-1])) if logs else ""
+
     def _work_dir(self, slot: str) -> Path:
         """On the node's own disk: the study's folder need not exist there."""
         return Path(tempfile.gettempdir()) / f"specsweep-{os.getuid()}" / self.server.sweep_id / slot
@@ -86,3 +93,7 @@ class EndpointFactory:
 
     def clear(self, grant: DeviceGrant) -> None:
         """Nothing was written."""
+
+    def last_log(self, grant: DeviceGrant) -> str:
+        """The log is somebody else's."""
+        return ""

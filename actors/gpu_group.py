@@ -48,6 +48,10 @@ class EngineFactory(Protocol):
         """Remove the working files of a group whose engine is closed. Idempotent."""
         ...
 
+    def last_log(self, grant: DeviceGrant) -> str:
+        """The end of the last server's log of a group whose actor is lost, on that group's node; empty without one."""
+        ...
+
 
 @runtime_checkable
 class ProbingFactory(EngineFactory, Protocol):

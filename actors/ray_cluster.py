@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from actors.gpu_group import DeviceGrant, GpuGroup
+from actors.gpu_group import DeviceGrant, EngineFactory, GpuGroup
 from actors.group_pool import Group, GroupRequest
 from actors.job import TrialJob, TrialOutcome
 from actors.placement import Node
@@ -27,6 +27,9 @@ OBJECT_STORE_BYTES = 100 * 2**20
 """Jobs and outcomes are small; Ray's own default reserves a third of the memory."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+LOG_TIMEOUT_S = 20.0
+"""How long the driver waits for the log of a lost group: a worker has to start for it."""
 
 CONTROL = "control"
 """The concurrency group in which `stop` runs while `run` is busy."""
@@ -178,7 +181,7 @@ class RayGroup:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         bundle = request.bundle
-        self._cluster = cluster
+        self._cluster, self._factory = cluster, request.factory
         self._placement = placement_group([bundle.resources], strategy="STRICT_PACK")
         actor_class = ray.remote(concurrency_groups={CONTROL: 1}, max_restarts=0, max_task_retries=0)(GpuGroup)
         self._actor: Any = actor_class.options(
@@ -246,7 +249,28 @@ class RayGroup:
         node_id = self._grant.node_id if self._grant is not None else None
         if node_id is not None and node_id not in {node.node_id for node in self._cluster.nodes()}:
             return Failure(phase="measure", kind="lost_node", message=f"node {node_id[:12]} left the cluster")
-        return Failure(phase="measure", kind="lost_actor", message=f"the group's actor died: {_one_line(error)}")
+        message = f"the group's actor died: {_one_line(error)}"
+        return Failure(phase="measure", kind="lost_actor", message=message, log_tail=self._last_log())
+
+    def _last_log(self) -> str:
+        """What the lost actor's server wrote last, read on its node; empty when that cannot be had soon."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        if self._grant is None:
+            return ""
+        there = NodeAffinitySchedulingStrategy(self._grant.node_id, soft=False)
+        read = ray.remote(num_cpus=0, max_retries=0)(read_last_log).options(scheduling_strategy=there)
+        try:
+            return str(ray.get(read.remote(self._factory, self._grant), timeout=LOG_TIMEOUT_S))
+        except ray.exceptions.RayError as error:
+            logger.info("no log of a lost group: %s", _one_line(error))
+            return ""
+
+
+def read_last_log(factory: EngineFactory, grant: DeviceGrant) -> str:
+    """Runs as a task on the node of a lost group."""
+    return factory.last_log(grant)
 
 
 def _cause(error: Any) -> str:

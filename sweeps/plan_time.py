@@ -67,8 +67,8 @@ def plan_time(plan: SweepPlan, pace: Pace) -> PlannedTime:
     """Every launch priced alike and every switch alike, packed by TP size.
 
     A group keeps its server for everything with the same TP size, flags and number of taps
-    (`actors.engines.live_control.why_not_switchable`), so each group of a kind loads weights once. A baseline and a
-    confirmation are launches of their own.
+    (`actors.engines.live_control.why_not_switchable`), so each group of a kind loads weights once. Baselines,
+    repeats and confirmations are launches of their own.
     """
     repeats = plan.servers.repeats
     searched = [group.effective for group in plan.servers.groups]
@@ -77,7 +77,7 @@ def plan_time(plan: SweepPlan, pace: Pace) -> PlannedTime:
     loads, seconds = 0, 0.0
     for (tp_size, _, _), count in Counter(_kind(config) for config in searched).items():
         trials, groups = count * repeats, pace.groups(tp_size)
-        loaded = min(groups, trials) if pace.switches else trials
+        loaded = min(groups, count) + trials - count if pace.switches else trials
         loads += loaded
         seconds += (loaded * pace.seconds_per_launch + (trials - loaded) * pace.seconds_per_switch) / groups
     for baseline in (*plan.servers.baselines, *plan.extra_baselines):

@@ -151,6 +151,7 @@ def test_a_killed_actor_is_a_lost_trial_its_server_dies_and_the_next_trial_runs(
         outcome = finish(pool, 1)["t0-a1"]
         assert outcome.failure is not None
         assert (outcome.failure.kind, outcome.failure.is_infrastructure) == ("lost_actor", True)
+        assert outcome.failure.log_tail == outcome.server_log == "the last words of group0"
         wait_until_gone(factory.owner("group0"))
         pids.unlink()
         assert pool.try_start(job("t0-a2"))

@@ -34,12 +34,13 @@ class Driver:
             text=True,
         )
 
-    def until(self, event: str, trial: str = "") -> dict[str, Any]:
-        """Read on to this event."""
+    def until(self, event: str | tuple[str, ...], trial: str = "") -> dict[str, Any]:
+        """Read on to this event, or the first of these."""
+        events = (event,) if isinstance(event, str) else event
         assert self.process.stdout is not None
         for line in self.process.stdout:
             told: dict[str, Any] = json.loads(line)
-            if told["event"] == event and trial in ("", told.get("trial")):
+            if told["event"] in events and trial in ("", told.get("trial")):
                 return told
         assert self.process.stderr is not None
         raise AssertionError(f"no {event} {trial}: {self.process.stderr.read()[-3000:]}")
@@ -78,6 +79,15 @@ def wait_for_server(study: str) -> int:
                 return port
         time.sleep(0.05)
     raise AssertionError("no server answers")
+
+
+def is_busy(port: int) -> bool:
+    """Whether a server is answering requests right now."""
+    with contextlib.suppress(OSError):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/loads?include=core", timeout=2) as answer:
+            loads = json.load(answer)["loads"]
+        return any(load["num_running_reqs"] for load in loads)
+    return False
 
 
 def wait_for_launch(study: str) -> None:

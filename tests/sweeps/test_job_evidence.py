@@ -9,7 +9,6 @@ import contextlib
 import json
 import socket
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import optuna
 import pytest
-from driver_process import digests
+from driver_process import digests, is_busy
 from job_cluster import ROOT, Cluster, head_node, processes_with, ray_job, specsweep, wait_until
 
 from actors.engines.guard import ProcessId
@@ -72,14 +71,7 @@ class DemoJob:
 
     def busy_port(self) -> int | None:
         """The port of a server that is answering requests right now."""
-        for port in self.ports():
-            with contextlib.suppress(OSError):
-                url = f"http://127.0.0.1:{port}/v1/loads?include=core"
-                with urllib.request.urlopen(url, timeout=2) as answer:
-                    loads = json.load(answer)["loads"]
-                if any(load["num_running_reqs"] for load in loads):
-                    return port
-        return None
+        return next((port for port in self.ports() if is_busy(port)), None)
 
     def searched(self) -> int:
         """How many records of the search there are."""
