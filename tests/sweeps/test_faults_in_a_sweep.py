@@ -126,9 +126,7 @@ def test_whatever_breaks_is_recorded_and_the_sweep_goes_on(sweep: tuple[Path, St
     }
     assert kinds == {steps: expected[steps] for steps in failed}
     assert "SIGKILL" in failed[KILL_SERVER].message
-    assert all(
-        "server_args" in failure.log_tail or "loading for ever" in failure.log_tail for failure in failed.values()
-    )
+    assert [steps for steps, failure in failed.items() if not failure.log_tail.strip()] == []
     assert not set(records[WELL].findings)
     assert folder.trial_ids() == tuple(sorted(record.trial_id for record in records.values()))
 
