@@ -88,9 +88,8 @@ def serve(pair: Path, layout: tuple[int, ...], work_dir: Path) -> float:
 
 
 def accept_length(answers: list[Took]) -> float:
-    """Drafts accepted per verify step, and the bonus token."""
-    steps = sum(sum(answer.histogram) for answer in answers)
-    return 1 + sum(drafts * count for answer in answers for drafts, count in enumerate(answer.histogram)) / steps
+    """Generated tokens per verify step, as everywhere here: what the last step accepts beyond the limit is not counted."""
+    return sum(len(answer.output_ids) for answer in answers) / sum(answer.verify_steps for answer in answers)
 
 
 def lengths(rows: Iterable[CardRow]) -> dict[str, float]:
