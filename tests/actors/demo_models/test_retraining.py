@@ -88,7 +88,7 @@ def serve(pair: Path, layout: tuple[int, ...], work_dir: Path) -> float:
 
 
 def accept_length(answers: list[Took]) -> float:
-    """Generated tokens per verify step, as everywhere here: what the last step accepts beyond the limit is not counted."""
+    """Generated tokens per verify step, as everywhere: what the last step accepts beyond the limit is not counted."""
     return sum(len(answer.output_ids) for answer in answers) / sum(answer.verify_steps for answer in answers)
 
 
