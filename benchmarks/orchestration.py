@@ -11,7 +11,8 @@ first request to its last answer (`duration_s`). The rest is ours: flushing and 
 logs, writing control files. Ours is also the gap to the trial before it on the same group, in which the driver writes
 the record, tells the study and MLflow, asks, and sends the next trial. The demo runs one server at a time, so
 consecutive trials of one TP size are on one group. What lies between two groups (the old server's end, a new actor, its
-imports) is listed apart, as are start-up and report.
+imports) is listed apart, as are start-up and report. So is the time in which pools were traced, which is no trial: it is
+taken out of the gap in which the last trace was written.
 
 **Memory** is proportional set size (PSS, `/proc/PID/smaps_rollup`), of the driver and the GPU-group actors together;
 Ray's own processes and the servers with their guards are listed apart.
@@ -30,6 +31,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +40,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from actors.engines.guarded_process import find_leftovers
 from benchmarks.result_file import write_result
 from results.records import TrialRecord
+from results.search_notes import read_notes
 from results.store import StudyFolder
+from results.study_surface import traces_path
 from sweeps.groups import sweep_id
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,12 +52,23 @@ INTERVAL_S = 1.0
 Part = Literal["driver", "actors", "ray", "servers"]
 
 
-def account(records: Sequence[TrialRecord]) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Traced:
+    """The traces of a study: how long they took, and when the last was written."""
+
+    seconds: float
+    ended_at_unix_s: float
+
+
+def account(records: Sequence[TrialRecord], traced: Traced | None = None) -> dict[str, Any]:
     """Where the time of consecutive trials went, as the module's text defines it."""
     rows, between = [], []
     before: TrialRecord | None = None
     for record in sorted(records, key=lambda one: one.started_at_unix_s):
         gap_s = 0.0 if before is None else record.started_at_unix_s - before.finished_at_unix_s
+        if traced is not None and before is not None:
+            inside = before.finished_at_unix_s <= traced.ended_at_unix_s <= record.started_at_unix_s
+            gap_s -= traced.seconds if inside else 0.0
         if before is None or before.effective.tp_size != record.effective.tp_size:
             if before is not None:
                 between.append(round(gap_s, 2))
@@ -79,8 +94,17 @@ def account(records: Sequence[TrialRecord]) -> dict[str, Any]:
         "share_largest": max(row["share"] for row in rows),
         "trials_s": round(total_s, 1),
         "between_groups_s": between,
+        "traces_s": 0.0 if traced is None else traced.seconds,
         "trials": rows,
     }
+
+
+def traces_of(folder: StudyFolder) -> Traced | None:
+    """None when nothing was traced."""
+    notes, written = read_notes(folder), [path.stat().st_mtime for path in traces_path(folder).rglob("*")]
+    if notes is None or not written:
+        return None
+    return Traced(seconds=notes.trace_s, ended_at_unix_s=max(written))
 
 
 def engine_seconds(record: TrialRecord) -> float:
@@ -181,8 +205,8 @@ def main() -> int:
             code = driver.wait()
             watch.stop()
         whole_s = time.monotonic() - began_s
-        records = folder.records()
-    time_spent = account(records)
+        records, traced = folder.records(), traces_of(folder)
+    time_spent = account(records, traced)
     memory = watch.peaks()
     result = {
         "definition": " ".join((__doc__ or "").partition("**Time**")[2].split()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from result_builders import config, launch, record, summary
 
-from benchmarks.orchestration import account
+from benchmarks.orchestration import Traced, account
 
 
 def test_time_is_the_engines_where_it_launches_switches_warms_up_and_measures() -> None:
@@ -34,3 +34,6 @@ def test_time_is_the_engines_where_it_launches_switches_warms_up_and_measures() 
     assert found["between_groups_s"] == [5.0]
     assert found["share"] == pytest.approx((6 + 19.5 + 60) / (60 + 61 + 60), abs=1e-4)
     assert found["share_median"] == second["share"]
+    traced = account(records, Traced(seconds=0.75, ended_at_unix_s=1060.9))
+    assert [trial["gap_s"] for trial in traced["trials"]] == [0.0, 0.25, 0.0]
+    assert traced["traces_s"] == 0.75
