@@ -11,8 +11,8 @@ first request to its last answer (`duration_s`). The rest is ours: flushing and 
 logs, writing control files. Ours is also the gap to the trial before it on the same group, in which the driver writes
 the record, tells the study and MLflow, asks, and sends the next trial. The demo runs one server at a time, so
 consecutive trials of one TP size are on one group. What lies between two groups (the old server's end, a new actor, its
-imports) is listed apart, as are start-up and report. So is the time in which pools were traced, which is no trial: it is
-taken out of the gap in which the last trace was written.
+imports) is listed apart, as are start-up and report. So is the time of traces, which are no trials: it is taken out of
+the gap in which the last trace was written.
 
 **Memory** is proportional set size (PSS, `/proc/PID/smaps_rollup`), of the driver and the GPU-group actors together;
 Ray's own processes and the servers with their guards are listed apart.
