@@ -79,7 +79,8 @@ def sweep(
         "engine": {"device": "cpu", "stop_grace_s": 1.0, "switching": "off"} | models["engine"],
         "cluster": {"address": ray_address, "max_parallel": 1},
         "space": space,
-        "workload": {"prompts": 8, "concurrency": [1], "max_new_tokens": 200, "warmup_prompts": 1},
+        # without a warm-up a busy server is one that is measured
+        "workload": {"prompts": 8, "concurrency": [1], "max_new_tokens": 200, "warmup_prompts": 0},
         "objective": {"metric": "accept_length"},
         "search": {"sampler": "random"},
         "budget": {"confirmations": 0, "retries": 0},
