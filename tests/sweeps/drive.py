@@ -56,11 +56,10 @@ class Printer:
 
 def make_workload(spec: SweepSpec) -> Workload:
     """The spec's workload on plain prompts: loading a tokenizer takes longer than all else here."""
-    warm = spec.workload.warmup_prompts
-    prompts = [Prompt(prompt_id=f"p{i}", text=f"prompt {i}") for i in range(int(spec.workload.prompts) + warm)]
+    prompts = [Prompt(prompt_id=f"p{i}", text=f"prompt {i}") for i in range(int(spec.workload.prompts) + 1)]
     return Workload(
-        prompts=tuple(prompts[warm:]),
-        warmup=tuple(prompts[:warm]),
+        prompts=tuple(prompts[1:]),
+        warmup=tuple(prompts[:1]),
         concurrency=spec.workload.concurrency,
         max_new_tokens=spec.workload.max_new_tokens,
         temperature=0.0,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,7 @@ def sweep(
         "engine": {"device": "cpu", "stop_grace_s": 1.0, "switching": "off"} | models["engine"],
         "cluster": {"address": ray_address, "max_parallel": 1},
         "space": space,
-        # without a warm-up a busy server is one that is measured
-        "workload": {"prompts": 8, "concurrency": [1], "max_new_tokens": 200, "warmup_prompts": 0},
+        "workload": {"prompts": 8, "concurrency": [1], "max_new_tokens": 200, "warmup_prompts": 1},
         "objective": {"metric": "accept_length"},
         "search": {"sampler": "random"},
         "budget": {"confirmations": 0, "retries": 0},
@@ -101,7 +101,7 @@ def test_whatever_breaks_is_recorded_and_the_sweep_goes_on(sweep: tuple[Path, St
             server, port, steps = server_of(study)
             begun = set(servers(study))
             if steps in KILLS:
-                wait_until(lambda port=port: is_busy(port))
+                wait_until_measuring(port)
                 victim = {KILL_SERVER: server, KILL_GUARD: parent_of(server), KILL_ACTOR: 0}[steps] or actor_process()
                 os.kill(victim, signal.SIGKILL)
             kind = driver.until("finished", told["trial"])["kind"]
@@ -130,6 +130,13 @@ def test_whatever_breaks_is_recorded_and_the_sweep_goes_on(sweep: tuple[Path, St
     assert [steps for steps, failure in failed.items() if not failure.log_tail.strip()] == []
     assert not set(records[WELL].findings)
     assert folder.trial_ids() == tuple(sorted(record.trial_id for record in records.values()))
+
+
+def wait_until_measuring(port: int) -> None:
+    """A server is busy for the first time while it is warmed up, with one prompt of 32 tokens."""
+    wait_until(lambda: is_busy(port), every_s=0.1)
+    time.sleep(3)
+    wait_until(lambda: is_busy(port), every_s=0.1)
 
 
 def steps_of(record: TrialRecord) -> int:
