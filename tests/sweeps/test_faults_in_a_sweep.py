@@ -96,9 +96,11 @@ def test_whatever_breaks_is_recorded_and_the_sweep_goes_on(sweep: tuple[Path, St
     spec, folder, all_steps = sweep
     study = folder.path.name
     driver = Driver(spec, folder.path.parent)
+    seen: set[int] = set()
     try:
         while (told := driver.until(("started", "result")))["event"] == "started":
-            server, port, steps = server_of(study)
+            server, port, steps = new_server(study, seen)
+            seen.add(server)
             begun = set(servers(study))
             if steps in KILLS:
                 wait_until_measuring(port)
@@ -143,14 +145,22 @@ def steps_of(record: TrialRecord) -> int:
     return 0 if record.effective.triple is None else record.effective.triple.num_steps
 
 
-def server_of(study: str) -> tuple[int, int, int]:
-    """The server below the guard, its port, and the draft steps it was started with (0: a baseline)."""
+def new_server(study: str, seen: set[int]) -> tuple[int, int, int]:
+    """The next server below a guard, its port, and the draft steps it was started with (0: a baseline).
+
+    The server of a trial that went well runs until the next one starts.
+    """
     found: list[tuple[int, int, int]] = []
 
     def look() -> bool:
         for pid, port in servers(study).items():
             words = words_of(pid)
-            if port and "sglang.launch_server" in words and not any(word.endswith("guard.py") for word in words):
+            if (
+                port
+                and pid not in seen
+                and "sglang.launch_server" in words
+                and not any(word.endswith("guard.py") for word in words)
+            ):
                 steps = words[words.index(STEPS) + 1] if STEPS in words else "0"
                 found.append((pid, port, int(steps)))
         return bool(found)
