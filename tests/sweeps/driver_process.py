@@ -39,6 +39,8 @@ class Driver:
         events = (event,) if isinstance(event, str) else event
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if not line.startswith("{"):
+                continue  # what Ray prints about an actor that is lost
             told: dict[str, Any] = json.loads(line)
             if told["event"] in events and trial in ("", told.get("trial")):
                 return told
