@@ -34,7 +34,8 @@ class Printer:
         self._moment, self._trial = moment, trial
 
     def started(self, task: Task) -> None:
-        say("started", trial=task.trial_id)
+        triple = task.config.triple
+        say("started", trial=task.trial_id, steps=0 if triple is None else triple.num_steps)
 
     def finished(self, record: TrialRecord) -> None:
         if self._moment == "after_tell" and record.trial_id == self._trial:

@@ -19,7 +19,6 @@ from driver_process import Driver, is_busy, servers, wait_for_none
 from job_cluster import wait_until
 from tiny_models import TinyPair
 
-from results.records import TrialRecord
 from results.store import StudyFolder
 
 DEMO_PAIR = Path(__file__).parents[2] / "sweeps" / "specs" / "demo_pair"
@@ -96,19 +95,11 @@ def test_whatever_breaks_is_recorded_and_the_sweep_goes_on(sweep: tuple[Path, St
     spec, folder, all_steps = sweep
     study = folder.path.name
     driver = Driver(spec, folder.path.parent)
-    seen: set[int] = set()
     try:
         while (told := driver.until(("started", "result")))["event"] == "started":
-            server, port, steps = new_server(study, seen)
-            seen.add(server)
-            begun = set(servers(study))
-            if steps in KILLS:
-                wait_until_measuring(port)
-                victim = {KILL_SERVER: server, KILL_GUARD: parent_of(server), KILL_ACTOR: 0}[steps] or actor_process()
-                os.kill(victim, signal.SIGKILL)
-            kind = driver.until("finished", told["trial"])["kind"]
-            if kind is not None:
-                wait_until(lambda begun=begun: not begun & set(servers(study)))
+            killed = kill_while_measuring(study, told["steps"]) if told["steps"] in KILLS else set()
+            driver.until("finished", told["trial"])
+            wait_until(lambda killed=killed: not killed & set(servers(study)))
         assert driver.end() == 0
     finally:
         driver.process.kill()
@@ -134,38 +125,35 @@ def test_whatever_breaks_is_recorded_and_the_sweep_goes_on(sweep: tuple[Path, St
     assert folder.trial_ids() == tuple(sorted(record.trial_id for record in records.values()))
 
 
-def wait_until_measuring(port: int) -> None:
-    """A server is busy for the first time while it is warmed up, with one prompt of 32 tokens."""
+def kill_while_measuring(study: str, steps: int) -> set[int]:
+    """Kill what the number of steps says; the processes that should be gone after that.
+
+    A server is busy for the first time while it is warmed up, with one prompt of 32 tokens.
+    """
+    server, port = server_with(study, steps)
     wait_until(lambda: is_busy(port), every_s=0.1)
     time.sleep(3)
     wait_until(lambda: is_busy(port), every_s=0.1)
+    begun = set(servers(study))
+    victim = {KILL_SERVER: server, KILL_GUARD: parent_of(server), KILL_ACTOR: 0}[steps] or actor_process()
+    os.kill(victim, signal.SIGKILL)
+    return begun
 
 
-def steps_of(record: TrialRecord) -> int:
-    return 0 if record.effective.triple is None else record.effective.triple.num_steps
-
-
-def new_server(study: str, seen: set[int]) -> tuple[int, int, int]:
-    """The next server below a guard, its port, and the draft steps it was started with (0: a baseline).
-
-    The server of a trial that went well runs until the next one starts.
-    """
-    found: list[tuple[int, int, int]] = []
+def server_with(study: str, steps: int) -> tuple[int, int]:
+    """The server below a guard that was started with this number of draft steps, and its port."""
+    found: list[tuple[int, int]] = []
 
     def look() -> bool:
         for pid, port in servers(study).items():
             words = words_of(pid)
-            if (
-                port
-                and pid not in seen
-                and "sglang.launch_server" in words
-                and not any(word.endswith("guard.py") for word in words)
-            ):
-                steps = words[words.index(STEPS) + 1] if STEPS in words else "0"
-                found.append((pid, port, int(steps)))
+            guard = any(word.endswith("guard.py") for word in words)
+            asked = words[words.index(STEPS) + 1] if STEPS in words else "0"
+            if port and not guard and "sglang.launch_server" in words and asked == str(steps):
+                found.append((pid, port))
         return bool(found)
 
-    wait_until(look)
+    wait_until(look, every_s=0.1)
     return found[0]
 
 
