@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from actors.engine_factories import SglangFactory
+from actors.engines.devices import has_gpu
 from actors.engines.preflight import FoundEngine, find_engine
 from actors.engines.server_spec import ServerSpec
 from actors.gpu_group import EngineFactory
@@ -36,8 +37,12 @@ def servers_of(plan: SweepPlan) -> tuple[EngineConfig, ...]:
 
 def check_environment(spec: SweepSpec) -> FoundEngine | None:
     """What can be told within a second or two, before any Ray: EnvironmentProblem when nothing listens at the cluster's
-    address or SGLang is missing. The engine found; None when the spec names a server that runs already."""
-    check_listens(ClusterAddress(address=spec.cluster.address))
+    address, or a GPU that a Ray of our own would need or SGLang is missing. The engine found; None when the spec names
+    a server that runs already."""
+    address = ClusterAddress(address=spec.cluster.address)
+    check_listens(address)
+    if spec.engine.device == "cuda" and address.resolve(os.environ) is None and not has_gpu():
+        raise EnvironmentProblem("engine.device: cuda was asked for but this machine has no GPU; legal here: cpu, auto")
     return find_engine(spec.engine.python or sys.executable) if spec.engine.kind == "sglang" else None
 
 

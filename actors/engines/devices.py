@@ -8,10 +8,9 @@ import subprocess
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
 
 from actors.engines.server_spec import Device
-from search_spaces.errors import EnvironmentProblem, InputError
 
 QUERY = "index,uuid,name,memory.used"
 
@@ -49,17 +48,9 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
     return tuple(gpus)
 
 
-def choose_device(asked: Literal["auto", "cuda", "cpu"]) -> Device:
-    """The device to serve on. EnvironmentProblem when CUDA is asked for and this machine has no GPU."""
-    if asked not in ("auto", "cuda", "cpu"):
-        raise InputError(f"engine.device: {asked!r} is unknown; legal: auto, cuda, cpu")
-    if asked == "cpu":
-        return "cpu"
-    if list_gpus():
-        return "cuda"
-    if asked == "cuda":
-        raise EnvironmentProblem("engine.device is cuda, but nvidia-smi finds no GPU on this machine")
-    return "cpu"
+def has_gpu(device_files: Path = Path("/dev")) -> bool:
+    """Whether this machine has a GPU: one is listed, or a container without `nvidia-smi` was given its device file."""
+    return bool(list_gpus()) or any(device_files.glob("nvidia[0-9]*"))
 
 
 def describe(device: Device, ids: tuple[str, ...], gpus: tuple[Gpu, ...]) -> str:

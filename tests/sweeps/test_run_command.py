@@ -296,7 +296,7 @@ def test_no_gpu_is_code_3_and_leaves_no_study(fresh: Path) -> None:
         timeout=LIMIT_S,
     )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
-    assert "cuda was asked for but the cluster has no GPU" in done.stderr
+    assert "cuda was asked for but this machine has no GPU" in done.stderr
 
 
 def test_ctrl_c_once_stops_cleanly(tmp_path: Path) -> None:

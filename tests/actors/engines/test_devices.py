@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from actors.engines import devices
-from actors.engines.devices import choose_device, describe, list_gpus, memory_used_mib, parse_gpus
-from search_spaces.errors import EnvironmentProblem, InputError
+from actors.engines.devices import describe, has_gpu, list_gpus, memory_used_mib, parse_gpus
 
 TWO = """\
 0, GPU-8932f937-d72c-4106-c12f-20bd9faed9f6, NVIDIA H200, 512
@@ -28,9 +27,7 @@ def test_gpus_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("0", "NVIDIA H200", 512),
         ("1", "NVIDIA H200", 0),
     ]
-    assert choose_device("auto") == "cuda"
-    assert choose_device("cuda") == "cuda"
-    assert choose_device("cpu") == "cpu"
+    assert has_gpu(tmp_path)
 
 
 def test_a_driver_that_fails_means_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,16 +35,12 @@ def test_a_driver_that_fails_means_no_gpu(tmp_path: Path, monkeypatch: pytest.Mo
     assert list_gpus() == ()
 
 
-def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_file_is_a_gpu_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "list_gpus", lambda: ())
-    assert choose_device("auto") == "cpu"
-    with pytest.raises(EnvironmentProblem, match="no GPU"):
-        choose_device("cuda")
-
-
-def test_an_unknown_device_is_the_users_error() -> None:
-    with pytest.raises(InputError, match="legal: auto, cuda, cpu"):
-        choose_device("tpu")  # type: ignore[arg-type]
+    (tmp_path / "nvidiactl").touch()
+    assert not has_gpu(tmp_path)
+    (tmp_path / "nvidia0").touch()
+    assert has_gpu(tmp_path)
 
 
 def test_descriptions_and_memory_count_the_groups_gpus_only() -> None:
