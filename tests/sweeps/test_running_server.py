@@ -1,4 +1,4 @@
-"""One real SGLang server, measured from outside: by cells of each kind, by `specsweep measure`, by the endpoint engine."""
+"""One real SGLang server, measured from outside: cells of each kind, `specsweep measure`, the endpoint engine."""
 
 from __future__ import annotations
 
