@@ -205,6 +205,7 @@ class TimedServer:
         app.router.add_post("/flush_cache", self._flush)
         app.router.add_get("/server_info", self._server_info)
         app.router.add_get("/health", self._health)
+        app.router.add_get("/times", self._times)
         app.router.add_get("/v1/models", self._models)
         if self.plan.loads:
             app.router.add_get("/v1/loads", self._loads)
@@ -331,6 +332,10 @@ class TimedServer:
 
     async def _models(self, request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": "double", "object": "model"}]})
+
+    async def _times(self, request: web.Request) -> web.Response:
+        """`Seen.times_s` as it is now, for whoever is in another process."""
+        return web.json_response(self.seen.times_s)
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.Response(text="ok")
