@@ -36,8 +36,12 @@ def test_a_plugin_that_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyP
         server.close()
 
 
-def test_requests_that_run_and_a_rank_that_dies_during_a_switch(tmp_path: Path) -> None:
-    load = demo_workload(prompts=2, tokens=200)
+def test_requests_that_run_and_a_rank_that_dies_during_a_switch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # long enough to be met, short enough to end while a busy server is asked again
+    load = demo_workload(prompts=1, tokens=100)
+    monkeypatch.setattr(live_control, "BUSY_GRACE_S", 60.0)
     server = SwitchingServer(demo_spec(tmp_path), pools=POOLS)
     try:
         first = launched(server.apply(config(TRAINED, (3, 4, 8), 2)))
