@@ -151,11 +151,21 @@ class SweepLoop:
         if self._ready:
             return self._ready.popleft()
         for i, (due_after, task) in enumerate(self._fixed):
-            if self._search.told >= due_after or self._nothing_to_ask():
+            if (self._search.told >= due_after and not task.before_its_tp) or self._nothing_to_ask():
                 del self._fixed[i]
                 return task
         # a pool may be slow to say whether it has room the first time
-        return self._ask() if not self._nothing_to_ask() and self._pool.has_room() else None
+        asked = self._ask() if not self._nothing_to_ask() and self._pool.has_room() else None
+        return None if asked is None else self._first_at_its_tp(asked)
+
+    def _first_at_its_tp(self, asked: Task) -> Task:
+        """The asked trial, or what is to come before the first one of its TP size; the trial then waits."""
+        for i, (_, task) in enumerate(self._fixed):
+            if task.before_its_tp and task.config.tp_size == asked.config.tp_size:
+                del self._fixed[i]
+                self._ready.append(asked)
+                return task
+        return asked
 
     def _ask(self) -> Task | None:
         while not self._nothing_to_ask():

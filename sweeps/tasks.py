@@ -15,7 +15,8 @@ from sweeps.study_trial import StudyTrial
 class Task:
     """One attempt. `base` names the trial whatever the attempt; `first_attempt` is where this driver began to count.
 
-    `fresh` asks for a launch of its own even where a running server could be switched.
+    `fresh` asks for a launch of its own even where a running server could be switched. `before_its_tp` is as for a
+    `FixedTrial`.
     """
 
     base: str
@@ -27,6 +28,7 @@ class Task:
     first_attempt: int
     retry_of: str | None
     fresh: bool = False
+    before_its_tp: bool = False
 
     @property
     def trial_id(self) -> str:
@@ -64,13 +66,15 @@ def search_base(number: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedTrial:
-    """A trial that the search does not choose, such as a baseline. It starts once `due_after` trials have been told."""
+    """A trial that the search does not choose, such as a baseline. It starts once `due_after` trials have been told, or
+    with `before_its_tp` right before the first trial of its TP size, at the latest when the search is over."""
 
     base: str
     role: Role
     setting: Setting | None
     config: EngineConfig
     due_after: int = 0
+    before_its_tp: bool = False
 
 
 def open_tasks(fixed: Iterable[FixedTrial], records: Iterable[TrialRecord]) -> list[tuple[int, Task]]:
@@ -96,6 +100,7 @@ def open_tasks(fixed: Iterable[FixedTrial], records: Iterable[TrialRecord]) -> l
             first_attempt=attempt,
             retry_of=None if last is None else last.trial_id,
             fresh=trial.role in CONFIRMING,
+            before_its_tp=trial.before_its_tp,
         )
         tasks.append((trial.due_after, task))
     return tasks

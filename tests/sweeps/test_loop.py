@@ -390,3 +390,24 @@ def test_what_the_engine_refuses_is_neither_proposed_nor_launched() -> None:
     assert sorted(str(job.config.triple) for job in sweep.pool.launched) == ["(1,4,2)", "(1,4,4)", "(2,4,4)", "(2,4,8)"]
     assert sweep.study.told[0] == (0, "bad_config")
     assert sweep.study.kept[0].attrs["message"] == "SGLang refuses its arguments: why"
+
+
+def test_a_baseline_waits_for_the_first_trial_of_its_tp_size() -> None:
+    sizes = (1, 2)
+    sweep = Sweep(
+        fixed=tuple(
+            FixedTrial(base=f"baseline-tp{n}", role="baseline", setting=None, config=baseline(n), before_its_tp=n > 1)
+            for n in (*sizes, 4)
+        )
+    )
+    sweep.legal = LegalSpace(replace(SMALL, num_steps=(1,), tp_size=sizes), resolve)
+    sweep.study = MemoryStudy(sweep.legal, sweep.ledger)
+    assert sweep.run() == "exhausted"
+    order = [(job.trial_id.rpartition("-a")[0], job.config.tp_size) for job in sweep.pool.launched]
+    first = next(i for i, (_, size) in enumerate(order) if size == 2)
+    assert order[0] == ("baseline-tp1", 1)
+    assert first > 1
+    assert order[first] == ("baseline-tp2", 2)
+    # one that no trial needs comes last
+    assert order[-1] == ("baseline-tp4", 4)
+    assert len(order) == len(set(order)) == 3 + len(sweep.legal.configs)
