@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, cast, runtime_checkable
 
@@ -110,15 +111,16 @@ class GpuGroup:
             return self._probe(job, job.probe_tokens)
         if job.trace is not None:
             return self._trace(job, job.trace)
+        began_at, ended_s = time.time(), 0.0
         if job.fresh or self._only_records:
-            self._drop_engine()
+            ended_s += self._drop_engine()
         engine = self._ready_engine(partial(self._factory, fresh=job.fresh))
         if isinstance(engine, Failure):
             return failed_outcome(job, engine)
         outcome = run_trial(engine, job, HttpLoad(triple=job.config.triple, rival=job.rival))
         if job.fresh or outcome.failure is not None:
-            self._drop_engine()
-        return outcome
+            ended_s += self._drop_engine()
+        return replace(outcome, started_at_unix_s=began_at, finished_at_unix_s=time.time(), ended_s=ended_s)
 
     def _probe(self, job: TrialJob, max_tokens: int) -> TrialOutcome:
         if not isinstance(self._factory, ProbingFactory):
@@ -161,12 +163,15 @@ class GpuGroup:
             engine.close()
         self._factory.clear(self._grant)
 
-    def _drop_engine(self) -> None:
+    def _drop_engine(self) -> float:
+        """End the engine if there is one; how many seconds that took."""
+        began_s = time.monotonic()
         with self._lock:
             engine, self._engine = self._engine, None
             self._only_records = False
         if engine is not None:
             engine.close()
+        return time.monotonic() - began_s
 
     def _ready_engine(self, make: Callable[[DeviceGrant], Engine]) -> Engine | Failure:
         if self._problem:

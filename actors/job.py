@@ -54,7 +54,8 @@ class TrialOutcome:
     """What one trial gave. Failure is a value here: nothing is raised across the actor boundary.
 
     Cells measured before a failure are kept. `server_log` is bounded (its end). `feeds` are a probe's, by rank,
-    `traced` what a trace has finished. `warm_up_s` is how long the requests before the first cell took.
+    `traced` what a trace has finished. `warm_up_s` is how long the requests before the first cell took, `ended_s` how
+    long servers took to end that had no further use.
     """
 
     trial_id: str
@@ -66,5 +67,6 @@ class TrialOutcome:
     server_log: str = field(repr=False)
     findings: tuple[str, ...] = ()
     warm_up_s: float | None = None
+    ended_s: float = 0.0
     feeds: tuple[FeedCapture, ...] = field(default=(), repr=False)
     traced: TracedFiles | None = field(default=None, repr=False)

@@ -82,7 +82,8 @@ class LaunchObservation:
     `effective_args` are the server's resolved arguments as read back from `/server_info`. `accelerator` says on what
     the numbers were measured; `stand_in_kernels` is True when CUDA kernels were replaced by the CPU stand-in.
     `findings` are one line each: what the server changed by itself, and what makes its numbers less than they seem.
-    `ready_s` is the time from the decision to launch to the first answer, an interpreter to fork from included.
+    `ready_s` is the time from the decision to launch to the first answer: the end of the server before it and an
+    interpreter to fork from included.
     `switch_s` is set when a running server changed to this configuration without a launch, and says how long it took;
     `pools` is then the largest triple that the server's memory pools were made for. `weights_loaded` is False when the
     server ran already, so that this trial cost no launch.

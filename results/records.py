@@ -26,6 +26,7 @@ class TrialRecord:
     outside the search (baselines, confirmations). `setting` is None for a baseline. `effective` is what the server ran
     when it was read back, else what our rules predict. `cells` are empty when `failure` is set before measuring.
     `warm_up_s` is how long the requests before the first cell took; None when none were sent, or it was not noted.
+    `ended_s` is how long servers took to end, before or after, that had no further use.
     """
 
     schema: int
@@ -44,6 +45,7 @@ class TrialRecord:
     failure: Failure | None
     findings: tuple[str, ...] = ()
     warm_up_s: float | None = None
+    ended_s: float = 0.0
 
     @property
     def ok(self) -> bool:

@@ -53,6 +53,7 @@ def record_of(study: str, task: Task, outcome: TrialOutcome) -> TrialRecord:
         failure=outcome.failure,
         findings=outcome.findings,
         warm_up_s=outcome.warm_up_s,
+        ended_s=outcome.ended_s,
     )
 
 

@@ -33,7 +33,7 @@ MEMORY_SLACK_MIB = 512
 class LaunchedServer:
     """What one launch holds: process, ports, scratch folder, GPU memory. Made with the process started.
 
-    `began_s` (monotonic) is when the launch began: an interpreter to fork from may have been started before.
+    `began_s` (monotonic) is when the launch began: another server may have been ended, an interpreter started since.
     """
 
     def __init__(

@@ -52,20 +52,23 @@ class SglangServer:
         if ended:
             LOG.warning("ended %d processes that an earlier owner of %s had left", ended, spec.owner)
 
-    def apply(self, config: EngineConfig) -> LaunchObservation | Failure:
-        """See `Engine.apply`. Everything differing means a new launch; a port taken meanwhile is tried elsewhere."""
-        running = self._running
-        if running is not None and running.config == config and running.process.alive:
+    def apply(self, config: EngineConfig, *, anew: bool = False) -> LaunchObservation | Failure:
+        """See `Engine.apply`. Everything differing means a new launch; a port taken meanwhile is tried elsewhere.
+
+        With `anew` nothing that runs is kept.
+        """
+        running, began_s = self._running, time.monotonic()
+        if not anew and running is not None and running.config == config and running.process.alive:
             return replace(running.launch, weights_loaded=False)
         self._stop()
         if self._closed:
             return Failure(phase="launch", kind="interrupted", message="the engine is closed")
-        outcome: LaunchObservation | Failure = self._launch(config)
+        outcome: LaunchObservation | Failure = self._launch(config, began_s)
         for _ in range(1, self._spec.port_attempts):
             if not (isinstance(outcome, Failure) and outcome.kind == "port_in_use") or self._spec.port is not None:
                 break
             LOG.info("%s; trying other ports", outcome.message)
-            outcome = self._launch(config)
+            outcome = self._launch(config, began_s)
         if self._closed:
             self.close()  # whoever interrupted this start may still be at it
         return outcome
@@ -87,10 +90,6 @@ class SglangServer:
     def log_tail(self, max_bytes: int = 65536) -> str:
         return "" if self._log is None else tail(read_log(self._log, max_bytes * 2), max_bytes)
 
-    def stop(self) -> None:
-        """End the running server, if there is one; the next `apply` launches anew."""
-        self._stop()
-
     def close(self) -> None:
         self._closed = True
         with self._lock:
@@ -98,9 +97,9 @@ class SglangServer:
             if self._forks is not None:
                 self._forks.close()
 
-    def _launch(self, config: EngineConfig) -> LaunchObservation | Failure:
+    def _launch(self, config: EngineConfig, began_s: float) -> LaunchObservation | Failure:
         """One start. After a Failure nothing of it is left."""
-        spec, began_s = self._spec, time.monotonic()
+        spec = self._spec
         planned = self._plan(config)
         if isinstance(planned, Failure):
             return planned

@@ -123,11 +123,11 @@ class SwitchingServer:
         """Launch `config`, by way of a larger one where that leaves room to switch later."""
         self._config = self._launch = None
         self._ordered = False
-        self._server.stop()  # else the engine would keep a server that it launched like this, whatever it runs by now
         trusted = self._failed_switches < self.MAX_FAILED_SWITCHES
         first = with_room(config, self._pools) if trusted else config
         self._control.forget()
-        launched = self._server.apply(first)
+        # anew: else a server that was launched like this would be kept, whatever it runs by now
+        launched = self._server.apply(first, anew=True)
         if isinstance(launched, Failure):
             return launched
         if reason is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ class Engine:
         return ""
 
     def close(self) -> None:
+        time.sleep(0.02)
         self._log.append(f"{self.kind} closed")
 
     def failure_now(self) -> None:
@@ -71,6 +73,9 @@ class Factory:
     def clear(self, grant: DeviceGrant) -> None:
         self.log.append("cleared")
 
+    def last_log(self, grant: DeviceGrant) -> str:
+        return ""
+
 
 class Foreign:
     """Servers that somebody else started."""
@@ -79,6 +84,9 @@ class Foreign:
         raise AssertionError("nothing is measured")
 
     def clear(self, grant: DeviceGrant) -> None: ...
+
+    def last_log(self, grant: DeviceGrant) -> str:
+        return ""
 
 
 @pytest.fixture(autouse=True)
@@ -122,14 +130,16 @@ def test_one_switching_server_for_trials_and_traces() -> None:
 def test_a_fresh_launch_gets_a_server_of_its_own() -> None:
     factory = Factory(switches=True)
     group = GpuGroup(factory, "group0", 1, "cpu")
-    for asked in (job(), job(fresh=True), job()):
-        group.run(asked)
+    outcomes = [group.run(asked) for asked in (job(), job(fresh=True), job())]
     assert [line for line in factory.log if line.startswith("made")] == [
         "made switching",
         "made plain",
         "made switching",
     ]
     assert factory.log.count("plain closed") == 1
+    # the one before and its own
+    assert 0.04 <= outcomes[1].ended_s <= outcomes[1].finished_at_unix_s - outcomes[1].started_at_unix_s
+    assert outcomes[0].ended_s == outcomes[2].ended_s == 0.0
 
 
 def test_without_switching_what_was_traced_does_not_serve_trials() -> None:
