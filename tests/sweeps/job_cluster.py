@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -104,6 +105,12 @@ def ray_job(cluster: Cluster, action: str, *argv: str, limit_s: float = LIMIT_S)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def job_state(cluster: Cluster, submission_id: str) -> str:
+    """As the job server tells it: RUNNING, STOPPED, SUCCEEDED, FAILED."""
+    with urllib.request.urlopen(f"{cluster.url}/api/jobs/{submission_id}", timeout=30) as answer:
+        return str(json.load(answer)["status"])
 
 
 def wait_until(true: Callable[[], bool], timeout_s: float = 120.0, every_s: float = 0.5) -> None:

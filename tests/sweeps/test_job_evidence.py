@@ -19,7 +19,7 @@ from typing import Any
 import optuna
 import pytest
 from driver_process import digests, is_busy
-from job_cluster import ROOT, Cluster, head_node, processes_with, ray_job, specsweep, wait_until
+from job_cluster import ROOT, Cluster, head_node, job_state, processes_with, ray_job, specsweep, wait_until
 
 from actors.engines.guard import ProcessId
 from actors.engines.guarded_process import find_leftovers
@@ -120,7 +120,7 @@ def test_a_job_stopped_while_it_measures_leaves_nothing_and_is_resumed(cluster: 
     stopped_s = time.monotonic()
     ray_job(cluster, "stop", "stopped")
     stop_s = time.monotonic() - stopped_s
-    assert "STOPPED" in ray_job(cluster, "status", "stopped")
+    assert job_state(cluster, "stopped") == "STOPPED"
     wait_until(lambda: not job.alive, timeout_s=30)
     gone_s = time.monotonic() - stopped_s
     assert found[0] is not None
@@ -160,7 +160,7 @@ def test_a_job_of_the_whole_demo_succeeds(cluster: Cluster, tmp_path: Path) -> N
     started_s = time.monotonic()
     job.submit("whole")
     seconds = time.monotonic() - started_s
-    assert "SUCCEEDED" in ray_job(cluster, "status", "whole")
+    assert job_state(cluster, "whole") == "SUCCEEDED"
     wait_until(lambda: not job.alive, timeout_s=30)
     roles = check_totals(job)
     report = job.command("report", "demo")
