@@ -7,10 +7,12 @@ import logging
 import os
 import re
 import secrets
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,13 +86,26 @@ def connect(where: ClusterAddress) -> RayCluster:
             "object_store_memory": OBJECT_STORE_BYTES,
         }
     try:
-        ray.init(address=address or "local", **options)
+        with _keeping_handler(signal.SIGTERM):
+            ray.init(address=address or "local", **options)
     except SystemExit as error:
         # ray.init ends the process of its own accord when the address answers but is no Ray
         raise EnvironmentProblem(f"cluster.address: {address or 'local'}: Ray gave up connecting ({error})") from None
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise EnvironmentProblem(f"cluster.address: {address or 'local'}: {_one_line(error)}") from None
     return RayCluster()
+
+
+@contextlib.contextmanager
+def _keeping_handler(number: signal.Signals) -> Iterator[None]:
+    """Put the caller's handler back, if there is one: `ray.init` sets its own for SIGTERM, which ends the process
+    before a sweep can give back what it began."""
+    before = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(number, before)
 
 
 def _choose_authentication() -> None:

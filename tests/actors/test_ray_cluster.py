@@ -21,12 +21,21 @@ from actors.job import TrialOutcome
 from actors.ray_cluster import ClusterAddress, RayCluster, connect
 from search_spaces.errors import EnvironmentProblem
 
+TERMINATED: list[int] = []
+
 
 @pytest.fixture(scope="module")
 def cluster(ray_address: str) -> Iterator[RayCluster]:
+    before = signal.signal(signal.SIGTERM, lambda number, frame: TERMINATED.append(number))
     made = connect(ClusterAddress(address=ray_address))
     yield made
     made.shutdown()
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_whoever_caught_sigterm_before_still_does(cluster: RayCluster) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert TERMINATED == [signal.SIGTERM]
 
 
 def finish(pool: GroupPool, count: int, timeout_s: float = 60.0) -> dict[str, TrialOutcome]:

@@ -28,7 +28,7 @@ engine:
   ready_timeout_s: 240
   args: {{context_length: 512, max_total_tokens: 8192, max_running_requests: 8}}
   env: {env}
-cluster: {{gpus: 2, max_parallel: 1}}
+cluster: {{gpus: 2, max_parallel: 1, address: {address}}}
 tracking: {{enabled: false}}
 space: {{layout: [[0, 3, 7]], num_steps: [5], eagle_topk: [1], num_draft_tokens: [6], tp_size: [1, 2]}}
 workload:
@@ -55,7 +55,14 @@ class Study:
     """A study that has measured nothing yet, in a home of its own."""
 
     def __init__(
-        self, home: Path, name: str, *, fault: str = "none", prompts: slice = slice(0, 20), tokens: int = 96
+        self,
+        home: Path,
+        name: str,
+        *,
+        fault: str = "none",
+        prompts: slice = slice(0, 20),
+        tokens: int = 96,
+        address: str = "null",
     ) -> None:
         from sweeps.home import StudyPlace, save_spec
         from sweeps.spec import load_spec
@@ -66,7 +73,8 @@ class Study:
         lines = (SPECS / "demo_prompts.jsonl").read_text().splitlines(keepends=True)
         chosen = home / f"{name}.jsonl"
         chosen.write_text("".join(lines[prompts]))
-        path.write_text(SPEC.format(study=name, specs=SPECS, env=env, prompts=chosen, tokens=tokens))
+        content = SPEC.format(study=name, specs=SPECS, env=env, prompts=chosen, tokens=tokens, address=address)
+        path.write_text(content)
         self.name = name
         self.place = StudyPlace(home=home, folder=home / name)
         save_spec(self.place, load_spec(path))
@@ -99,8 +107,11 @@ def check(content: dict[str, Any], causes: set[str]) -> None:
 
 @pytest.mark.server
 @pytest.mark.timeout(400)
-def test_a_fault_of_parallelism_is_named_with_its_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = Study(tmp_path / "home", "sliced", fault="sliced", prompts=slice(0, 12), tokens=48)
+def test_a_fault_of_parallelism_is_named_with_its_kind(
+    tmp_path: Path, ray_address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    study = Study(home, "sliced", fault="sliced", prompts=slice(0, 12), tokens=48, address=ray_address)
     content = study.isolate(capsys, setting(TRAINED, LONG, 2))
     check(content, {"parallelism"})
     assert [row["fault"] for row in content["probes"]] == [None, "sliced"]
