@@ -7,14 +7,14 @@ Runs the demo as a user does, in a home of its own, and samples memory every sec
 **Time** is read from the records. Of a trial's wall time (`started_at_unix_s` to `finished_at_unix_s`, in the group's
 actor) the engine's is: the launch, from the decision to the server's first answer (`launch.ready_s`, only where the
 trial loaded weights; it includes the end of the server before), or the switch (`launch.switch_s`); the end of servers
-that have no further use (`ended_s`); the warm-up's requests (`warm_up_s`); and every cell from its first request to its
-last answer (`duration_s`). The rest is ours: flushing and asking counters around a cell, reading logs, writing control
-files. That is strict: of some 0.75 s in a trial at (5,1,6), SGLang takes 0.6 to answer the two `/flush_cache` (0.006 at
-(1,1,2)), seen by timing every call on an idle machine. Ours is also the gap to the trial before it on the same group, in which the driver writes the record, tells the
-study and MLflow, asks, and sends the next trial. The demo runs one server at a time, so consecutive trials of one TP
-size are on one group. What lies between two groups (the old server's end, a new actor, its imports) is listed apart, as
-are start-up and report. So is the time of traces, which are no trials: it is taken out of the gap in which the last
-trace was written.
+that have no further use (`ended_s`); the warm-up's requests (`warm_up_s`); and every cell from its first request to
+its last answer (`duration_s`). The rest is ours: flushing and asking counters around a cell, reading logs, writing
+control files. That is strict: of some 0.75 s in a trial at (5,1,6), SGLang takes 0.6 to answer the two `/flush_cache`
+(0.006 at (1,1,2)), seen by timing every call on an idle machine. Ours is also the gap to the trial before it on the
+same group, in which the driver writes the record, tells the study and MLflow, asks, and sends the next trial. The
+demo runs one server at a time, so consecutive trials of one TP size are on one group. What lies between two groups
+(the old server's end, a new actor, its imports) is listed apart, as are start-up and report. So is the time of
+traces, which are no trials: it is taken out of the gap in which the last trace was written.
 
 **Memory** is proportional set size (PSS, `/proc/PID/smaps_rollup`), of the driver and the GPU-group actors together;
 Ray's own processes and the servers with their guards are listed apart.
