@@ -59,8 +59,11 @@ def head_node(bin_folder: Path, **environment: str) -> Iterator[Cluster]:
         yield Cluster(url=url, environment=environment)
     finally:
         head.send_signal(signal.SIGTERM)
-        head.wait(timeout=60)
-        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            head.wait(timeout=60)
+        finally:
+            head.kill()
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def free_ports(count: int) -> list[int]:
