@@ -12,10 +12,11 @@ from typing import Protocol, cast, runtime_checkable
 
 from actors.engines.engine import Engine
 from actors.job import TraceTask, TrialJob, TrialOutcome
+from actors.outcomes import failed_outcome
 from actors.placement import Device, device_problem
 from actors.probing import ProbingEngine, can_probe, run_probe
 from actors.trace_job import TraceableEngine, can_trace, run_trace
-from actors.trial import HttpLoad, failed_outcome, run_trial
+from actors.trial import HttpLoad, run_trial
 from results.failures import Failure
 
 

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from actors.gpu_group import DeviceGrant, EngineFactory
 from actors.job import TrialJob, TrialOutcome
+from actors.outcomes import failed_outcome
 from actors.placement import Bundle, Device, Held, Infeasible, Node, Placed, bundle_of, place
-from actors.trial import failed_outcome
 from results.failures import Failure
 
 logger = logging.getLogger(__name__)

@@ -7,13 +7,13 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from actors.engines.engine import Engine
 from actors.job import TrialJob, TrialOutcome
 from actors.load.workload import Prompt, Workload
+from actors.outcomes import end_job
 from actors.sglang_plugin.orders import ProbeOrder
 from results.failures import Failure
 from results.feed import FeedCapture, load_capture
@@ -65,19 +65,12 @@ def run_probe(engine: ProbingEngine, job: TrialJob, max_tokens: int) -> TrialOut
             job.config, ProbeOrder(prefix=str(prefix), max_tokens=max_tokens, rid_prefix=RID_PREFIX)
         )
         found = launched if isinstance(launched, Failure) else _record(engine, job, prefix, max_tokens)
-    failure = found if isinstance(found, Failure) else None
-    server_log = engine.log_tail()
-    if failure is not None:
-        failure = failure if failure.log_tail else replace(failure, log_tail=server_log[-4096:])
-        engine.close()
-    return TrialOutcome(
-        trial_id=job.trial_id,
-        started_at_unix_s=started_at_unix_s,
-        finished_at_unix_s=time.time(),
+    return end_job(
+        engine,
+        job,
+        started_at_unix_s,
         launch=None if isinstance(launched, Failure) else launched,
-        cells=(),
-        failure=failure,
-        server_log=server_log,
+        failure=found if isinstance(found, Failure) else None,
         feeds=() if isinstance(found, Failure) else found,
     )
 

@@ -10,15 +10,13 @@ from typing import Protocol
 
 from actors.engines.engine import Engine
 from actors.job import TraceTask, TrialJob, TrialOutcome
+from actors.outcomes import end_job
 from actors.placement import Device
 from actors.tracing import TraceRequest, TracingEngine, trace_workload
 from results.failures import Failure
 from results.topk_ties import TieRule
 from results.trace_segments import TracedFiles, read_segments
 from search_spaces.errors import InputError
-
-LOG_CHARS = 4096
-"""How much of the log a failure carries itself; the rest is beside it in the outcome."""
 
 
 class TraceableEngine(Engine, TracingEngine, Protocol):
@@ -68,17 +66,4 @@ def run_trace(engine: TraceableEngine, job: TrialJob, task: TraceTask, device: D
             else:
                 launch = outcome.launch
                 traced = TracedFiles(facts=facts, segments=segments, problems=outcome.problems)
-    server_log = engine.log_tail()
-    if failure is not None:
-        failure = failure if failure.log_tail else replace(failure, log_tail=server_log[-LOG_CHARS:])
-        engine.close()
-    return TrialOutcome(
-        trial_id=job.trial_id,
-        started_at_unix_s=started_at_unix_s,
-        finished_at_unix_s=time.time(),
-        launch=launch,
-        cells=(),
-        failure=failure,
-        server_log=server_log,
-        traced=traced,
-    )
+    return end_job(engine, job, started_at_unix_s, launch=launch, failure=failure, traced=traced)

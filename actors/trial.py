@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from actors.engines.engine import Engine
 from actors.job import TrialJob, TrialOutcome
 from actors.load import measurement
 from actors.load.workload import Workload
+from actors.outcomes import end_job
 from results.failures import Failure
 from results.observations import CellObservation, LaunchObservation
 from results.stopping import Rival
@@ -67,35 +68,4 @@ def run_trial(engine: Engine, job: TrialJob, load: Load) -> TrialOutcome:
         if failure is None:
             cells, failure = load.measure(engine, job.workload)
             cells = tuple(with_switched_counters(cell, applied, job.config.triple) for cell in cells)
-    server_log = engine.log_tail()
-    if failure is not None:
-        failure = failure if failure.log_tail else replace(failure, log_tail=server_log[-_TAIL_CHARS:])
-        engine.close()
-    return TrialOutcome(
-        trial_id=job.trial_id,
-        started_at_unix_s=started_at_unix_s,
-        finished_at_unix_s=time.time(),
-        launch=launch,
-        cells=cells,
-        failure=failure,
-        server_log=server_log,
-        warm_up_s=warm_up_s,
-    )
-
-
-_TAIL_CHARS = 4096
-"""How much of the log a failure carries itself; the rest is beside it in the outcome."""
-
-
-def failed_outcome(job: TrialJob, failure: Failure, started_at_unix_s: float | None = None) -> TrialOutcome:
-    """The outcome of a trial that never reached a server, or whose server and all it saw were lost."""
-    now = time.time()
-    return TrialOutcome(
-        trial_id=job.trial_id,
-        started_at_unix_s=now if started_at_unix_s is None else started_at_unix_s,
-        finished_at_unix_s=now,
-        launch=None,
-        cells=(),
-        failure=failure,
-        server_log=failure.log_tail,
-    )
+    return end_job(engine, job, started_at_unix_s, launch=launch, failure=failure, cells=cells, warm_up_s=warm_up_s)

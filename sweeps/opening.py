@@ -24,7 +24,8 @@ from sweeps.seams import Pool
 from sweeps.study import SearchStudy
 from sweeps.tally import ELAPSED, Tally
 from sweeps.tasks import FixedTrial
-from sweeps.tracing import TraceChoice, TraceRun, known_texts, nothing_to_trace, plan_traces, run_traces, trace_configs
+from sweeps.trace_plans import TraceChoice, plan_traces, trace_configs
+from sweeps.tracing import TraceRun, known_texts, nothing_to_trace, run_traces
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
+from actors.engines.devices import has_gpu
 from search_spaces.config import EngineConfig
 from sweeps.planning import SweepPlan
 from sweeps.spec_schema import SweepSpec
 
 SECONDS_PER_LAUNCH, SECONDS_PER_SWITCH = 180.0, 60.0
-NVIDIA_DRIVER = Path("/dev/nvidiactl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ def _will_switch(spec: SweepSpec) -> bool:
         return engine.switching == "on"
     if engine.device != "auto":
         return engine.device == "cpu"
-    return spec.cluster.address is None and not NVIDIA_DRIVER.exists()
+    return spec.cluster.address is None and not has_gpu()
 
 
 @dataclass(frozen=True, kw_only=True)

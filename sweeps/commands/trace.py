@@ -11,7 +11,8 @@ import typer
 from sweeps.commands.options import AsJson, Study, print_json
 
 if TYPE_CHECKING:
-    from sweeps.tracing import PlannedTrace, TraceRun
+    from sweeps.trace_plans import PlannedTrace
+    from sweeps.tracing import TraceRun
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -49,7 +50,7 @@ def trace(
     from sweeps.driving import driver_log
     from sweeps.home import find_study, home_folder
     from sweeps.progress import open_progress
-    from sweeps.tracing import TraceChoice
+    from sweeps.trace_plans import TraceChoice
     from sweeps.tracing_study import plan_json, plan_study_traces, trace_json, trace_study
 
     place = find_study(study, home_folder())

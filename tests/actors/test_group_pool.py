@@ -11,8 +11,8 @@ from actors.engines.engine import Engine
 from actors.gpu_group import DeviceGrant
 from actors.group_pool import Group, GroupPool, GroupRequest
 from actors.job import TrialJob, TrialOutcome
+from actors.outcomes import failed_outcome
 from actors.placement import Node
-from actors.trial import failed_outcome
 from results.failures import Failure
 
 OK = Failure(phase="measure", kind="client", message="stands for any outcome")

@@ -22,7 +22,8 @@ from search_spaces.errors import InputError
 from search_spaces.model_facts import DraftFacts, TargetFacts
 from search_spaces.rulings import RuleContext
 from sweeps.interrupts import StopRequest
-from sweeps.tracing import JOB_BYTES, TraceChoice, TraceRun, plan_traces, run_traces, trace_configs
+from sweeps.trace_plans import TraceChoice, plan_traces, trace_configs
+from sweeps.tracing import JOB_BYTES, TraceRun, run_traces
 
 TEXTS = [f"prompt {i}" for i in range(40)]
 LOAD = replace(WORKLOAD, prompts=tuple(prompt_of(text) for text in TEXTS), concurrency=(1, 4), stream=False)

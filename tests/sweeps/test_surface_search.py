@@ -28,7 +28,8 @@ from sweeps.legal_space import LegalSpace
 from sweeps.loop import LoopPlan, SweepLoop
 from sweeps.study import SearchStudy
 from sweeps.surface_search import SurfaceSearch
-from sweeps.tracing import FinishedTrace, PlannedTrace, TraceRun
+from sweeps.trace_plans import PlannedTrace
+from sweeps.tracing import FinishedTrace, TraceRun
 
 NOTHING_RUN = TraceRun(traces=(), weight_loads=0, elapsed_s=0.0, stopped=False)
 

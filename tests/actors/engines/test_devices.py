@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from actors.engines import devices
-from actors.engines.devices import describe, has_gpu, list_gpus, memory_used_mib, parse_gpus
+from actors.engines.devices import describe, has_gpu, list_gpus, memory_used_mib, parse_gpus, wait_for_memory
 
 TWO = """\
 0, GPU-8932f937-d72c-4106-c12f-20bd9faed9f6, NVIDIA H200, 512
@@ -51,3 +51,18 @@ def test_descriptions_and_memory_count_the_groups_gpus_only() -> None:
     assert describe("cpu", (), ()) == "cpu"
     assert memory_used_mib(("0",), gpus) == 512
     assert memory_used_mib(("1",), gpus) == 0
+
+
+def test_memory_is_given_back_when_the_driver_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead server's memory goes a little after it; GPUs of others do not matter."""
+    asked = tmp_path / "asked"
+    script = f"""\
+echo asked >> {asked}
+used=40000; [ $(wc -l < {asked}) -gt 2 ] && used=300
+echo "0, GPU-aaaa0000, NVIDIA H200, $used"
+echo "1, GPU-bbbb0000, NVIDIA H200, 90000"
+"""
+    fake_nvidia_smi(tmp_path, script, monkeypatch)
+    assert wait_for_memory(("0",), 512) == 300
+    assert asked.read_text().count("asked") == 3
+    assert wait_for_memory(("1",), 512, timeout_s=0.1) == 90000
