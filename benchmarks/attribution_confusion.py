@@ -26,6 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.result_file import write_result
 from results.attribution import DEFAULT_MARGIN, GROUPS, Corner, Group, attribute, corners
 from results.stats import Pair
 
@@ -108,11 +109,10 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     rows = [run(options.studies, prompts, options.seed) for prompts in PROMPTS]
     content = {"effect_in_margins": EFFECT_MARGINS, "margin": DEFAULT_MARGIN, "seed": options.seed, "rows": rows}
-    text = json.dumps(content, indent=2)
     if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text + "\n")
-    print(text)
+        command = f"python benchmarks/attribution_confusion.py --studies {options.studies} --seed {options.seed}"
+        write_result(options.out, command=command, content=content)
+    print(json.dumps(content, indent=2))
     last = rows[-1]
     return 0 if last["false_cause_rate"] <= 0.05 and last["missed_cause_rate"] <= 0.10 else 1
 

@@ -11,13 +11,14 @@ import argparse
 import heapq
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.result_file import write_result
 from results.cells import summarise_cell, throughput_pairs
 from results.observations import CellObservation, RequestRow
 from results.stats import overlapping_ratio
@@ -185,17 +186,16 @@ def _statistic(
     }
 
 
-def main(write: Callable[[str], object] = print) -> None:
+def main() -> None:
     """Print or write the result."""
     parser = argparse.ArgumentParser(description="Coverage and width of the intervals on simulated cells.")
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--out", type=Path, help="write the result as JSON")
     args = parser.parse_args()
-    text = json.dumps(measure_coverage(args.runs), indent=2)
-    write(text)
+    result = measure_coverage(args.runs)
+    print(json.dumps(result, indent=2))
     if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(text + "\n", encoding="utf-8")
+        write_result(args.out, command=f"python -m benchmarks.coverage --runs {args.runs}", content=result)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import resource
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.result_file import write_result
 from results.pool_trace_file import pool_sizes, record_type
 from results.surface import legal_triples, surface_of
 from results.traces import Trace, TracedPrompt, TraceFacts, append_prompts, write_facts
@@ -48,12 +48,10 @@ def main() -> None:
             "memory_mib": round(memory_mib() - before),
             "peak_memory_mib": round(memory_mib()),
             "accept_lengths": [round(f(p.accept_length.value for p in points), 3) for f in (min, max)],
-            "python": platform.python_version(),
         }
     print(json.dumps(row))
     if asked.out:
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        asked.out.write_text(json.dumps(row, indent=1) + "\n")
+        write_result(asked.out, command="python benchmarks/surface_speed.py", content=row)
 
 
 def write_trace(folder: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks.coverage import measure_coverage
+from benchmarks.result_file import write_result
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "coverage.json"
 
@@ -26,7 +26,7 @@ def test_a_few_simulated_cells_hold_the_truth() -> None:
 @pytest.mark.evidence
 def test_three_hundred_simulated_cells_hold_the_truth() -> None:
     result = measure_coverage(runs=300)
-    RESULTS.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(RESULTS, command="python -m pytest -m evidence tests/results/test_coverage.py", content=result)
     for name, found in result["statistics"].items():
         assert found["covered"] >= 0.93, (name, found)
         assert (found["half_width_over_exact"] or 1.0) <= 1.5, (name, found)

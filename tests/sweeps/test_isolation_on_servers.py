@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from doubles.tp_fault import fault_environment
 
+from benchmarks.result_file import write_result
 from sweeps.cli import main
 
 ROOT = Path(__file__).parents[2]
 SPECS = ROOT / "sweeps" / "specs"
 RESULTS = ROOT / "benchmarks" / "results" / "isolate.json"
+COMMAND = "python -m pytest -m evidence tests/sweeps/test_isolation_on_servers.py"
 
 SPEC = """\
 study: {study}
@@ -168,7 +170,7 @@ def test_every_planted_situation(tmp_path: Path, capsys: pytest.CaptureFixture[s
         for name, content in sorted(found.items())
     }
     prompts = found["b: layout"]["gap"]["prompts"]
-    RESULTS.write_text(json.dumps({"schema": 1, "prompts": prompts, "situations": rows}, indent=1) + "\n")
+    write_result(RESULTS, command=COMMAND, content={"prompts": prompts, "situations": rows})
     for name, causes in wanted.items():
         check(found[name], causes)
     assert found["c: TP, partial sums"]["probes"][-1]["fault"] == "partial"

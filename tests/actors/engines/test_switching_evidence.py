@@ -6,9 +6,7 @@ differ by. The machine should have nothing else to do.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import statistics
 import time
 from pathlib import Path
@@ -21,6 +19,7 @@ from live_servers import DEFAULT, TRAINED, Took, ask_all, config, demo_spec, dem
 from actors.engines.switching_server import SwitchingServer
 from actors.load.workload import Workload
 from actors.tracing import TraceOutcome, TraceRequest, trace_workload, tracing_config
+from benchmarks.result_file import write_result
 from results.noise import noise_floor
 from results.surface import replay_trace
 from results.traces import Trace
@@ -29,6 +28,7 @@ from search_spaces.config import EngineConfig, Triple
 pytestmark = [pytest.mark.server, pytest.mark.evidence, pytest.mark.timeout(7200)]
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results" / "switch_and_trace.json"
+COMMAND = "python -m pytest -m evidence tests/actors/engines/test_switching_evidence.py"
 POOLS = Triple(num_steps=5, eagle_topk=8, num_draft_tokens=32)
 TRIPLES = [(1, 1, 2), (3, 1, 4), (5, 1, 6), (3, 2, 8), (5, 2, 16), (3, 4, 8), (5, 4, 32), (2, 8, 16), (5, 8, 32)]
 SETTINGS = [
@@ -74,12 +74,9 @@ def test_switched_as_fresh_and_predicted_as_measured(tmp_path: Path) -> None:
                     "equal_to_prediction": {k: (t.verify_steps, t.histogram) for k, t in one.items()} == predicted,
                 }
                 rows.append(row)
-                RESULTS.parent.mkdir(parents=True, exist_ok=True)
                 floor = noise_floor([row["tokens_per_s_fresh"] for row in rows])
                 within = [abs(_log_ratio(row)) <= floor.half_width(1, len(row["tokens_per_s_fresh"])) for row in rows]
                 found = {
-                    "schema": 1,
-                    "machine": f"{os.cpu_count()} cores",
                     "prompts": len(load.prompts),
                     "noise_floor": str(floor),
                     "within_the_floor": sum(within),
@@ -87,7 +84,7 @@ def test_switched_as_fresh_and_predicted_as_measured(tmp_path: Path) -> None:
                     "median_switch_over_launch": statistics.median(row["switch_s"] / row["launch_s"] for row in rows),
                     "rows": rows,
                 }
-                RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+                write_result(RESULTS, command=COMMAND, content=found)
         finally:
             server.close()
     assert len(rows) >= 24
