@@ -1,8 +1,9 @@
-"""One measured cell by itself, as JSON and as text: for a server that belongs to no study."""
+"""One measured cell by itself, as JSON and as text: with every number, and why one is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from results.acceptance import conditional_acceptance
@@ -23,6 +24,9 @@ def cell_json(cell: CellSummary, triple: Triple | None) -> dict[str, Any]:
     positions = cell.acceptance_by_position
     return {
         "concurrency": cell.concurrency,
+        "request_rate": cell.request_rate,
+        "most_in_flight": cell.most_in_flight,
+        "mean_in_flight": cell.mean_in_flight,
         "requests": cell.requests,
         "requests_failed": cell.requests_failed,
         "retries": cell.retries,
@@ -37,6 +41,9 @@ def cell_json(cell: CellSummary, triple: Triple | None) -> dict[str, Any]:
         "acceptance_by_position": None if positions is None else list(positions),
         "conditional_acceptance": None if positions is None else list(conditional_acceptance(positions)),
         "histogram": None if cell.histogram is None else list(cell.histogram),
+        "draft_accept_length": cell.draft_accept_length,
+        "requests_rejected": cell.rows_rejected,
+        "context_strata": [asdict(stratum) for stratum in cell.context_strata],
         "counted_accept_length": cell.counted_accept_length,
         "server_accept_length": cell.server_accept_length,
         "output_throughput": estimate_json(cell.output_throughput),
@@ -45,14 +52,28 @@ def cell_json(cell: CellSummary, triple: Triple | None) -> dict[str, Any]:
         "ttft_ms_p99": cell.ttft_ms_p99,
         "tpot_ms_p50": cell.tpot_ms_p50,
         "tpot_ms_p99": cell.tpot_ms_p99,
+        "itl_ms_p50": cell.itl_ms_p50,
+        "itl_ms_p99": cell.itl_ms_p99,
+        "itl_is_per_chunk": cell.itl_is_per_chunk,
+        "tokens_per_chunk": cell.tokens_per_chunk,
         "intervals": {name: [low, high] for name, low, high in cell.intervals},
         "cached_token_share": cell.cached_token_share,
+        "distinct_bigram_share": cell.distinct_bigram_share,
         "degenerate_share": cell.degenerate_share,
         "comparable": cell.ranked,
         "objections": list(cell.not_ranked),
         "warnings": list(cell.warnings),
-        "missing": dict(cell.missing),
+        "missing": _missing(cell, triple),
     }
+
+
+def _missing(cell: CellSummary, triple: Triple | None) -> dict[str, str]:
+    missing = dict(cell.missing)
+    if triple is None:
+        missing["ceiling"] = "no speculation"
+    if "acceptance_by_position" in missing:
+        missing["conditional_acceptance"] = missing["acceptance_by_position"]
+    return missing
 
 
 def cell_text(cell: CellSummary, triple: Triple | None) -> str:
@@ -68,14 +89,18 @@ def cell_text(cell: CellSummary, triple: Triple | None) -> str:
 def _numbers(cell: CellSummary, triple: Triple | None) -> Iterator[tuple[str, str]]:
     missing = dict(cell.missing)
     failed = f", {cell.requests_failed} failed" if cell.requests_failed else ""
-    yield "requests", f"{cell.requests} at concurrency {cell.load_label}{failed}, {cell.duration_s:.1f} s"
+    retried = f", {cell.retries} retries" if cell.retries else ""
+    yield "requests", f"{cell.requests} at concurrency {cell.load_label}{failed}{retried}, {cell.duration_s:.1f} s"
     if triple is not None:
         length = estimate_words(cell.accept_length, 3)
         of = f" of at most {triple.ceiling}, tokens per verify step"
         yield "accept length", length + of if cell.accept_length else _absent(missing, "accept_length")
         positions = cell.acceptance_by_position
-        shares = None if positions is None else " ".join(f"{share:.3f}" for share in positions)
-        yield "acceptance by position", shares or _absent(missing, "acceptance_by_position")
+        absent = _absent(missing, "acceptance_by_position")
+        yield "acceptance by position", absent if positions is None else _shares(positions)
+        yield "  where reached", absent if positions is None else _shares(conditional_acceptance(positions))
+        yield "  from counters", _cross_check(cell.counted_accept_length, missing, "counted_accept_length")
+        yield "  server's average", _cross_check(cell.server_accept_length, missing, "server_accept_length")
     speed = estimate_words(cell.output_throughput, 1)
     yield "output throughput", f"{speed} tokens/s" if cell.output_throughput else _absent(missing, "output_throughput")
     steady = cell.steady_throughput
@@ -88,8 +113,23 @@ def _numbers(cell: CellSummary, triple: Triple | None) -> Iterator[tuple[str, st
         absent = _absent(missing, f"{name[:4].lower()}_ms_p50")
         around, beyond = (_half_width(cell, f"{name[:4].lower()}_ms_p{percent}") for percent in (50, 99))
         yield name, absent if low is None or high is None else f"{low:.1f}{around}, {high:.1f}{beyond} ms"
+    chunk = "" if not cell.itl_is_per_chunk else f" between chunks of {cell.tokens_per_chunk:.1f} tokens"
+    low, high = cell.itl_ms_p50, cell.itl_ms_p99
+    words = None if low is None or high is None else f"{low:.1f}, {high:.1f} ms{chunk}"
+    yield "ITL p50, p99", words or _absent(missing, "itl_ms_p50")
+    for stratum in cell.context_strata:
+        prompts = f"{stratum.requests} prompts of {stratum.low_tokens} to {stratum.high_tokens} tokens"
+        yield "by prompt length", f"accept length {stratum.accept_length:.3f} of {prompts}"
     if cell.cached_token_share is not None:
         yield "from the cache", f"{cell.cached_token_share:.0%} of the prompt tokens"
+
+
+def _shares(shares: Sequence[float | None]) -> str:
+    return " ".join(NOTHING if share is None else f"{share:.3f}" for share in shares)
+
+
+def _cross_check(length: float | None, missing: dict[str, str], name: str) -> str:
+    return _absent(missing, name) if length is None else f"{length:.3f}"
 
 
 def _half_width(cell: CellSummary, name: str) -> str:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from results.acceptance import acceptance_by_position, counter_problem, pooled_histogram
+from results.cell_acceptance import AcceptanceSummary, summarise_acceptance
 from results.degenerate import TextStatistics, text_statistics
-from results.observations import CellObservation, RequestRow
-from results.stats import Pair, ratio_of_sums
-from results.strata import context_strata, judge_strata
-from results.summary import CellSummary, ContextStratum, Estimate
+from results.missing_values import cross_check_reasons, latency_reasons, text_reasons
+from results.observations import CellObservation, LaunchObservation, RequestRow
+from results.stats import Pair
+from results.strata import judge_strata
+from results.summary import CellSummary, Estimate
 from results.throughput import (
+    itl_ms,
     latency_intervals,
     mean_in_flight,
+    most_in_flight,
     output_throughput,
     percentile,
     steady_interval,
     steady_throughput,
+    tokens_per_chunk,
     tpot_ms,
     ttft_ms,
 )
@@ -35,34 +38,11 @@ from results.trust import (
     judge_load,
     judge_server_args,
     judge_server_average,
+    judge_simulated,
     judge_text,
     retries,
 )
 from search_spaces.config import Triple
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcceptanceSummary:
-    """Acceptance of a cell; None fields have their reason in `missing`."""
-
-    accept_length: Estimate | None
-    draft_accept_length: float | None
-    by_position: tuple[float, ...] | None
-    histogram: tuple[int, ...] | None
-    verify_steps: int | None
-    counted: int
-    rejected: tuple[str, ...]
-    strata: tuple[ContextStratum, ...]
-    missing: Mapping[str, str]
-
-
-def acceptance_pairs(rows: Sequence[RequestRow], triple: Triple | None = None) -> dict[str, Pair]:
-    """(tokens, verify steps) per prompt over requests with consistent counters: what paired comparisons take."""
-    pairs: dict[str, Pair] = {}
-    for row in _counted(rows, triple)[0]:
-        tokens, steps = pairs.get(row.prompt_id, (0.0, 0.0))
-        pairs[row.prompt_id] = (tokens + row.completion_tokens, steps + (row.verify_steps or 0))
-    return pairs
 
 
 def throughput_pairs(rows: Sequence[RequestRow]) -> dict[str, Pair]:
@@ -75,80 +55,18 @@ def throughput_pairs(rows: Sequence[RequestRow]) -> dict[str, Pair]:
     return dict(pairs)
 
 
-def _counted(rows: Sequence[RequestRow], triple: Triple | None) -> tuple[list[RequestRow], list[str]]:
-    """Rows whose counters can be used, and the problems of those that cannot."""
-    counted, problems = [], []
-    for row in rows:
-        if row.error is not None or not row.verify_steps:
-            continue
-        problem = counter_problem(row, triple)
-        if problem is None:
-            counted.append(row)
-        else:
-            problems.append(problem)
-    return counted, problems
-
-
-def summarise_acceptance(rows: Sequence[RequestRow], triple: Triple | None) -> AcceptanceSummary:
-    """Token-weighted accept length and positions over the requests that succeeded."""
-    counted, rejected = _counted(rows, triple)
-    if triple is None or not counted:
-        reason = _why_no_acceptance(triple, rejected)
-        names = ("accept_length", "draft_accept_length", "acceptance_by_position", "histogram", "verify_steps")
-        return AcceptanceSummary(
-            accept_length=None,
-            draft_accept_length=None,
-            by_position=None,
-            histogram=None,
-            verify_steps=None,
-            counted=0,
-            rejected=tuple(rejected),
-            strata=(),
-            missing=dict.fromkeys(names, reason),
-        )
-    pairs = acceptance_pairs(counted, triple)
-    histograms = [row.histogram for row in counted if row.histogram is not None]
-    histogram = pooled_histogram(histograms) if len(histograms) == len(counted) else None
-    correct = [row.correct_drafts for row in counted if row.correct_drafts is not None]
-    steps = sum(row.verify_steps or 0 for row in counted)
-    missing = {}
-    if histogram is None:
-        missing["histogram"] = "the server gave no histogram of accepted drafts for every request"
-    by_position = acceptance_by_position(histogram, triple.num_steps) if histogram is not None else None
-    if by_position is None and triple.num_steps == 1 and len(correct) == len(counted):
-        by_position = (sum(correct) / steps,)
-    if by_position is None:
-        missing["acceptance_by_position"] = missing["histogram"]
-    if len(correct) != len(counted):
-        missing["draft_accept_length"] = "the server gave no count of accepted drafts for every request"
-    return AcceptanceSummary(
-        accept_length=ratio_of_sums([tokens for tokens, _ in pairs.values()], [count for _, count in pairs.values()]),
-        draft_accept_length=1 + sum(correct) / steps if len(correct) == len(counted) else None,
-        by_position=by_position,
-        histogram=histogram,
-        verify_steps=steps,
-        counted=len(counted),
-        rejected=tuple(rejected),
-        strata=context_strata(counted),
-        missing=missing,
-    )
-
-
-def _why_no_acceptance(triple: Triple | None, rejected: Sequence[str]) -> str:
-    if triple is None:
-        return "no speculation"
-    if rejected:
-        return f"every request's counters are inconsistent ({rejected[0]})"
-    return "the server gave no speculative counters per request"
-
-
 def summarise_cell(
-    observation: CellObservation, triple: Triple | None, *, server_args: Mapping[str, Any] | None = None
+    observation: CellObservation,
+    triple: Triple | None,
+    *,
+    server_args: Mapping[str, Any] | None = None,
+    simulated: str | None = None,
 ) -> CellSummary:
     """The summary of one cell. `triple` is what the server runs, None for a baseline.
 
     `server_args` are the server's resolved arguments (`LaunchObservation.effective_args`); with them, limits that make
-    the cell unlike others are noted. Failed requests count as failed and in nothing else. Pure; never raises for an
+    the cell unlike others are noted. `simulated` is what is known to replace acceptance on that server
+    (`LaunchObservation.simulated`). Failed requests count as failed and in nothing else. Pure; never raises for an
     observation, however poor: what cannot be computed is None with a reason in `missing`.
     """
     duration_s = observation.duration_s
@@ -161,26 +79,25 @@ def summarise_cell(
         prompts=observation.prompts if observation.stopped is not None else None,
     )
     steady = steady_throughput(rows, observation.concurrency, duration_s) if rows else "no request succeeded"
-    first_token, per_token = ttft_ms(rows), tpot_ms(rows)
+    first_token, per_token, between_chunks = ttft_ms(rows), tpot_ms(rows), itl_ms(rows)
     intervals = latency_intervals(first_token, per_token)
     if isinstance(steady, float) and (around := steady_interval(rows, observation.concurrency, duration_s)):
         intervals["steady_throughput"] = around
     text = text_statistics([row.output_ids for row in rows])
     objections = _objections(observation, acceptance, text, server_args or {})
+    if triple is not None:
+        judge_simulated(simulated, acceptance.histogram, triple.num_steps, objections)
     if isinstance(throughput, str):
         objections.not_ranked.append(throughput)
-    average_reason = observation.server_accept_length_reason or "the server reports none"
+    latencies = {"ttft_ms": first_token, "tpot_ms": per_token, "itl_ms": between_chunks}
     reasons = {
         **acceptance.missing,
         "output_throughput": throughput,
         "steady_throughput": steady,
-        "ttft_ms_p50": None if first_token else "no request streamed a first token",
-        "ttft_ms_p99": None if first_token else "no request streamed a first token",
-        "tpot_ms_p50": None if per_token else "no streamed request has two tokens",
-        "tpot_ms_p99": None if per_token else "no streamed request has two tokens",
-        "cached_token_share": "the server counts no cached tokens" if cached_share(rows) is None else None,
-        "distinct_bigram_share": "no output has two tokens" if text.bigram_share is None else None,
-        "server_accept_length": average_reason if observation.server_accept_length is None else None,
+        **latency_reasons(rows, latencies),
+        **text_reasons(rows, text),
+        **cross_check_reasons(observation, triple),
+        "mean_in_flight": "the cell has no duration" if duration_s <= 0 else None,
     }
     return CellSummary(
         concurrency=observation.concurrency,
@@ -210,7 +127,11 @@ def summarise_cell(
         draft_accept_length=acceptance.draft_accept_length,
         rows_rejected=len(acceptance.rejected),
         degenerate_share=text.degenerate_token_share if text.judged else None,
-        mean_in_flight=mean_in_flight(rows, duration_s) if duration_s > 0 else None,
+        mean_in_flight=mean_in_flight(observation.rows, duration_s) if duration_s > 0 else None,
+        most_in_flight=most_in_flight(observation.rows),
+        itl_ms_p50=percentile(between_chunks, 50),
+        itl_ms_p99=percentile(between_chunks, 99),
+        tokens_per_chunk=tokens_per_chunk(rows) if between_chunks else None,
         context_strata=acceptance.strata,
         request_rate=observation.request_rate,
         stopped=observation.stopped,
@@ -218,6 +139,13 @@ def summarise_cell(
         intervals=tuple((name, low, high) for name, (low, high) in sorted(intervals.items())),
         counted_accept_length=counted_accept_length(observation) if triple is not None else None,
     )
+
+
+def summarised(cell: CellObservation, launch: LaunchObservation | None, triple: Triple | None) -> CellSummary:
+    """`summarise_cell` with what is known of the server that was launched for it."""
+    if launch is None:
+        return summarise_cell(cell, triple)
+    return summarise_cell(cell, triple, server_args=launch.effective_args, simulated=launch.simulated)
 
 
 def _objections(
@@ -234,6 +162,6 @@ def _objections(
     ours = acceptance.accept_length.value if acceptance.accept_length else None
     judge_counted(ours, observation, objections)
     judge_server_average(ours, observation.server_accept_length, objections)
-    judge_server_args(server_args, observation.concurrency, objections)
+    judge_server_args(server_args, observation.concurrency or most_in_flight(observation.rows), objections)
     judge_strata(acceptance.strata, objections)
     return objections

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from results.attribution import GROUPS, Corner, Group, corners
-from results.cells import acceptance_pairs
+from results.cell_acceptance import acceptance_pairs
 from results.observations import RequestRow
 from results.records import TrialRecord
 from results.request_table import CellKey

@@ -87,6 +87,7 @@ class LaunchObservation:
     `switch_s` is set when a running server changed to this configuration without a launch, and says how long it took;
     `pools` is then the largest triple that the server's memory pools were made for. `weights_loaded` is False when the
     server ran already, so that this trial cost no launch.
+    `simulated` is what replaces real acceptance there (`SGLANG_SIMULATE_ACC_LEN=3.24`), None when nothing does.
     `files` are (path, content) of small files that the command reads and that were made for it, such as the draft's
     config for a layout; `environment` are the variables, beside the user's own, that the command needs.
     """
@@ -106,3 +107,4 @@ class LaunchObservation:
     weights_loaded: bool = True
     files: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     environment: tuple[tuple[str, str], ...] = ()
+    simulated: str | None = None

@@ -17,6 +17,11 @@ class OutputIdentity:
     divergences: tuple[int, ...]
 
     @property
+    def first_divergence(self) -> int | None:
+        """The earliest position at which any output parts; None when none does."""
+        return min(self.divergences, default=None)
+
+    @property
     def identical_share(self) -> float | None:
         return 1 - len(self.divergences) / self.shared if self.shared else None
 

@@ -12,7 +12,8 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from results.cells import acceptance_pairs, throughput_pairs
+from results.cell_acceptance import acceptance_pairs
+from results.cells import throughput_pairs
 from results.measured_settings import RowsOf
 from results.noise import log_half_width
 from results.objective import Metric

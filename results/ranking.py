@@ -23,7 +23,7 @@ from results.objective import METRIC_WORDS, MissingValue, Objective
 from results.paired_intervals import PairedIntervals
 from results.records import CONFIRMING, TrialRecord
 from results.request_table import CellKey
-from results.speedups import LoadNumbers, load_numbers
+from results.speedups import LoadNumbers, load_numbers, outputs_by_load
 from results.study_findings import study_findings
 from results.summary import CellSummary, Estimate
 
@@ -133,14 +133,17 @@ def rank(
     noise = launch_noise(groups, objective, corrected, intervals)
     loads = loads_of(records)
 
+    outputs = {
+        group.effective.identity: outputs_by_load(group, baselines, rows_of) if rows_of and greedy else {}
+        for group in groups
+    }
+
+    def numbers_of(group: MeasuredSetting, load: CellKey) -> LoadNumbers:
+        compared = outputs[group.effective.identity].get(load)
+        return load_numbers(group, load, baselines, noise=noise, intervals=intervals, outputs=compared)
+
     rows = [_row(group, values[group.effective.identity], objective) for group in groups]
-    rows = [
-        replace(
-            row,
-            loads=tuple(load_numbers(row.setting, load, baselines, noise=noise, intervals=intervals) for load in loads),
-        )
-        for row in rows
-    ]
+    rows = [replace(row, loads=tuple(numbers_of(row.setting, load) for load in loads)) for row in rows]
     rows = _ordered(rows, objective)
     candidates = [row for row in rows if row.value is not None and not row.is_baseline]
     best = candidates[0] if candidates else None
@@ -158,7 +161,7 @@ def rank(
         choice=min(equals, key=lambda row: row.setting.cost, default=None),
         noise=noise,
         drift=drift,
-        findings=study_findings(groups, rows_of=rows_of, greedy=greedy),
+        findings=study_findings(groups, rows_of=rows_of, outputs=outputs),
     )
 
 

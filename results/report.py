@@ -8,9 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from results.acceptance import conditional_acceptance
 from results.cell_row import estimate_json
 from results.launch_script import command_text, user_command
 from results.objective import Objective
+from results.output_identity import OutputIdentity
 from results.ranking import RankedSetting, Ranking, rank
 from results.records import CONFIRMING, TrialRecord
 from results.report_cells import cells_json, cells_of, objections, stopped, warnings
@@ -148,6 +150,16 @@ def report_json(report: Report) -> dict[str, Any]:
     }
 
 
+def _outputs_json(outputs: OutputIdentity | None) -> dict[str, Any] | None:
+    if outputs is None:
+        return None
+    return {
+        "compared": outputs.shared,
+        "identical_share": outputs.identical_share,
+        "first_divergence": outputs.first_divergence,
+    }
+
+
 def _identity(row: RankedSetting | None) -> str | None:
     return None if row is None else row.setting.effective.identity
 
@@ -156,6 +168,7 @@ def setting_json(row: RankedSetting) -> dict[str, Any]:
     """One row of the table as plain JSON values."""
     effective, comparison = row.setting.effective, row.against_best
     triple = effective.triple
+    positions = (row.cell.acceptance_by_position if row.cell is not None else None) or None
     return {
         "id": effective.identity,
         "layout": None if effective.layout is None else layout_label(effective.layout),
@@ -176,7 +189,8 @@ def setting_json(row: RankedSetting) -> dict[str, Any]:
         "accept_length": estimate_json(row.accept_length),
         "ceiling": triple.ceiling if triple else None,
         "p1": row.p1,
-        "acceptance_by_position": list((row.cell.acceptance_by_position if row.cell else None) or ()) or None,
+        "acceptance_by_position": positions and list(positions),
+        "conditional_acceptance": positions and list(conditional_acceptance(positions)),
         "loads": [
             {
                 "load": load.label,
@@ -186,6 +200,7 @@ def setting_json(row: RankedSetting) -> dict[str, Any]:
                 "speedup": estimate_json(load.speedup),
                 "over_best_baseline": load.over_best_baseline,
                 "unfair": list(load.unfair),
+                "outputs": _outputs_json(load.outputs),
             }
             for load in row.loads
         ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from results.cell_row import cell_json
 from results.ranking import RankedSetting, Ranking
 from results.records import TrialRecord
 from results.summary import CellSummary
@@ -82,20 +83,24 @@ def cells_of(row: RankedSetting) -> Iterator[CellSummary]:
 
 
 def cells_json(row: RankedSetting) -> list[dict[str, Any]]:
-    """Each cell with whether it is ranked, as plain JSON values."""
+    """Each cell with whether it is ranked and all of its numbers, as plain JSON values."""
     return [
         {
             "trial": record.trial_id,
             "load": cell.load_label,
-            "requests": cell.requests,
+            "workload": cell.workload_id,
             "ranked": cell.ranked,
             "reasons": list(cell.not_ranked),
-            "warnings": list(cell.warnings),
-            "stopped": cell.stopped,
+            **_numbers(cell, record),
         }
         for record in row.setting.records
         for cell in record.cells
     ]
+
+
+def _numbers(cell: CellSummary, record: TrialRecord) -> dict[str, Any]:
+    numbers = cell_json(cell, record.effective.triple)
+    return {name: value for name, value in numbers.items() if name not in ("comparable", "objections")}
 
 
 def _records(ranking: Ranking) -> Iterable[tuple[RankedSetting, TrialRecord]]:

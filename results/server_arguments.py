@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from results.external import MOST_STEPS, ExternalRow
+from results.server_limits import graphs_disabled
 
 _ALIASES = {
     "tensor_parallel_size": "tp_size",
@@ -72,7 +73,7 @@ def args_row(args: Mapping[str, object], source: str) -> ExternalRow:
         values["dp_attention"] = args["enable_dp_attention"]
     if isinstance(args.get("disable_radix_cache"), bool):
         values["radix_cache"] = not args["disable_radix_cache"]
-    if args.get("disable_cuda_graph") is True:
+    if args.get("device") != "cpu" and graphs_disabled(args):
         values["cuda_graph"] = False
     keep = (
         "speculative_algorithm",

@@ -6,17 +6,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from results.measured_settings import MeasuredSetting, cells_at, launches_at, mean_estimate
+from results.measured_settings import MeasuredSetting, RowsOf, cells_at, launches_at, mean_estimate
 from results.noise import NoiseFloor
+from results.output_identity import OutputIdentity, compare_outputs
 from results.paired_intervals import PairedIntervals
 from results.request_table import CellKey
+from results.server_limits import request_limit
 from results.summary import Estimate
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadNumbers:
     """One setting at one load. `speedup` is over the baseline of the same TP size and flags, `over_best_baseline` over
-    the fastest of all; both None without such a baseline. `unfair` says in sentences why the two are not alike."""
+    the fastest of all; both None without such a baseline. `unfair` says in sentences why the two are not alike.
+    `outputs` compares the first launch's texts with the baseline's; None where they need not agree or are not known."""
 
     load: CellKey
     label: str
@@ -24,6 +27,7 @@ class LoadNumbers:
     speedup: Estimate | None
     over_best_baseline: float | None
     unfair: tuple[str, ...]
+    outputs: OutputIdentity | None = None
 
 
 def baseline_for(setting: MeasuredSetting, baselines: Sequence[MeasuredSetting]) -> MeasuredSetting | None:
@@ -40,6 +44,7 @@ def load_numbers(
     *,
     noise: NoiseFloor,
     intervals: PairedIntervals,
+    outputs: OutputIdentity | None = None,
 ) -> LoadNumbers:
     """Throughput and speedups of a setting at one load, from its ranked cells."""
     label = str(load[0]) if load[1] is None else f"{load[1]:g}/s"
@@ -58,6 +63,7 @@ def load_numbers(
         speedup=speedup,
         over_best_baseline=throughput.value / best if throughput is not None and best else None,
         unfair=unfair,
+        outputs=outputs,
     )
 
 
@@ -93,14 +99,33 @@ def _speedup(
     )
 
 
+def outputs_by_load(
+    setting: MeasuredSetting, baselines: Sequence[MeasuredSetting], rows_of: RowsOf
+) -> dict[CellKey, OutputIdentity]:
+    """The first launch's outputs against those of the first launch of its baseline, at every load both measured.
+
+    Empty for a baseline, and without one to compare with. At one load, because what runs beside a request may change
+    the rounding of its logits.
+    """
+    baseline = baseline_for(setting, [one for one in baselines if one.measured])
+    if setting.effective.is_baseline or not setting.measured or baseline is None:
+        return {}
+    ours, theirs = rows_of(setting.measured[0].trial_id), rows_of(baseline.measured[0].trial_id)
+    found = {load: compare_outputs(theirs[load], rows) for load, rows in ours.items() if load in theirs}
+    return {load: identity for load, identity in found.items() if identity.shared}
+
+
 def unfair_reasons(setting: MeasuredSetting, baseline: MeasuredSetting, load: CellKey) -> tuple[str, ...]:
     """Why a speedup at that load does not compare like with like, in sentences; empty when it does."""
     reasons = []
     cap, other = _cap(setting), _cap(baseline)
-    if cap != other and any(limit is not None and limit < load[0] for limit in (cap, other)):
+    cells = [cell for one in (setting, baseline) for cell in cells_at(one, load)]
+    in_flight = load[0] or max((cell.most_in_flight or 0 for cell in cells), default=0)
+    if cap != other and any(limit is not None and limit < in_flight for limit in (cap, other)):
+        at = f"concurrency {load[0]}" if load[1] is None else f"{load[1]:g} requests/s ({in_flight} in flight)"
         reasons.append(
             f"at most {_words(cap)} requests at once with speculation, {_words(other)} without it "
-            f"(max_running_requests), at concurrency {load[0]}: set the same limit for both"
+            f"(max_running_requests), at {at}: set the same limit for both"
         )
     ours = [cell for cell in cells_at(setting, load) if cell.cached_token_share is not None]
     theirs = [cell for cell in cells_at(baseline, load) if cell.cached_token_share is not None]
@@ -115,8 +140,8 @@ def unfair_reasons(setting: MeasuredSetting, baseline: MeasuredSetting, load: Ce
 
 def _cap(setting: MeasuredSetting) -> int | None:
     for record in setting.measured:
-        cap = record.launch.effective_args.get("max_running_requests") if record.launch is not None else None
-        if isinstance(cap, int) and not isinstance(cap, bool):
+        cap = request_limit(record.launch.effective_args) if record.launch is not None else None
+        if cap is not None:
             return cap
     return None
 

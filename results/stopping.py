@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from results.cells import acceptance_pairs, throughput_pairs
+from results.cell_acceptance import acceptance_pairs
+from results.cells import throughput_pairs
 from results.observations import RequestRow
 from results.stats import Pair, bootstrap
 from results.summary import Estimate

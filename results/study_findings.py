@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from results.measured_settings import MeasuredSetting, RowsOf
-from results.output_identity import compare_outputs
-from results.speedups import baseline_for
+from results.output_identity import OutputIdentity
+from results.request_table import CellKey
 from results.stats import relative_spread
 from results.switch_trust import judge_switching
 from search_spaces.config import Triple, layout_label
@@ -19,16 +19,19 @@ SIMULATED_MIN_LENGTH = 1.2
 MAX_SENTENCES = 5
 
 
+Outputs = Mapping[str, Mapping[CellKey, OutputIdentity]]
+"""By a setting's identity and load: its outputs against the baseline's."""
+
+
 def study_findings(
-    groups: Sequence[MeasuredSetting], *, rows_of: RowsOf | None = None, greedy: bool = True
+    groups: Sequence[MeasuredSetting], *, rows_of: RowsOf | None = None, outputs: Outputs | None = None
 ) -> tuple[str, ...]:
     """Sentences about the study as a whole, the most serious kind first."""
     findings = [*_simulated(groups), *_recorded(groups)]
     if rows_of is not None:
         records = [record for group in groups for record in group.records]
         findings += judge_switching(records, rows_of).sentences
-    if rows_of is not None and greedy:
-        findings += _different_outputs(groups, rows_of)
+    findings += _outputs(groups, outputs or {})
     return tuple(findings)
 
 
@@ -58,19 +61,17 @@ def _recorded(groups: Sequence[MeasuredSetting]) -> list[str]:
     return list(found)
 
 
-def _different_outputs(groups: Sequence[MeasuredSetting], rows_of: RowsOf) -> list[str]:
-    baselines = [group for group in groups if group.effective.is_baseline and group.measured]
+def _outputs(groups: Sequence[MeasuredSetting], outputs: Outputs) -> list[str]:
+    """At temperature 0 every setting must say what the baseline says; that all do is worth a sentence as well."""
+    compared = [group for group in groups if outputs.get(group.effective.identity)]
     sentences = []
-    for group in groups:
-        baseline = baseline_for(group, baselines)
-        if group.effective.is_baseline or not group.measured or baseline is None:
-            continue
-        ours, theirs = rows_of(group.measured[0].trial_id), rows_of(baseline.measured[0].trial_id)
-        for load in sorted(ours.keys() & theirs.keys(), key=str):
-            identity = compare_outputs(theirs[load], ours[load])
-            if identity.divergences:
-                sentences.append(f"trial {group.measured[0].trial_id}: {identity} from the baseline's")
-                break
+    for group in compared:
+        worst = max(outputs[group.effective.identity].values(), key=lambda found: 1 - (found.identical_share or 0))
+        if worst.divergences:
+            sentences.append(f"trial {group.measured[0].trial_id}: {worst} from the baseline's")
+    if compared and not sentences:
+        of = "the one setting" if len(compared) == 1 else f"all {len(compared)} settings"
+        return [f"the outputs of {of} that could be compared are the baseline's, token by token"]
     if len(sentences) > MAX_SENTENCES:
         more = len(sentences) - MAX_SENTENCES
         sentences = [*sentences[:MAX_SENTENCES], f"outputs of {more} further trials differ from the baseline's"]

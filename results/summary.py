@@ -54,7 +54,10 @@ class CellSummary:
     `draft_accept_length` is 1 + accepted drafts per verify step: without the prefill's token (which has no verify step)
     and without the cut at the request's end, so it never exceeds the ceiling. `rows_rejected` counts requests whose
     counters contradict each other; they are left out of acceptance. `degenerate_share` is the share of output tokens in
-    looping or repetitive outputs. `mean_in_flight` is the time-averaged number of requests being served. `request_rate`
+    looping or repetitive outputs. `mean_in_flight` is the time-averaged number of requests being served,
+    `most_in_flight` the largest number at one time. `itl_ms_p50` and `itl_ms_p99` are percentiles of the time between
+    two arrivals of one request; where `tokens_per_chunk` (arrivals after the first) is above 1 that is the time between
+    chunks of several tokens, not between tokens, and `itl_is_per_chunk` is True. `request_rate`
     (per second) marks an open loop, whose `concurrency` is 0. `counted_accept_length` comes from the server's counters
     over the cell, a cross-check only. `stopped` says why the cell ended before the last of its `prompts`;
     `output_throughput` is then that of the whole set (`results.throughput.output_throughput`). `intervals` has (name,
@@ -96,6 +99,10 @@ class CellSummary:
     stopped: str | None = None
     prompts: int | None = None
     intervals: tuple[tuple[str, float, float], ...] = ()
+    most_in_flight: int | None = None
+    itl_ms_p50: float | None = None
+    itl_ms_p99: float | None = None
+    tokens_per_chunk: float | None = None
 
     @property
     def load_label(self) -> str:
@@ -105,6 +112,11 @@ class CellSummary:
     def interval(self, name: str) -> tuple[float, float] | None:
         """The 95 % interval of a plain number, None if it has none."""
         return next(((low, high) for known, low, high in self.intervals if known == name), None)
+
+    @property
+    def itl_is_per_chunk(self) -> bool | None:
+        """Whether a time between arrivals is one between chunks of several tokens; None without such times."""
+        return None if self.tokens_per_chunk is None else self.tokens_per_chunk > 1
 
     @property
     def ranked(self) -> bool:

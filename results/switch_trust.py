@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.cells import acceptance_pairs
+from results.cell_acceptance import acceptance_pairs
 from results.measured_settings import MeasuredSetting, RowsOf, measured_settings
 from results.noise import NoiseFloor, log_half_width, noise_floor
 from results.records import TrialRecord

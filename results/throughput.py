@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -35,6 +36,13 @@ class SteadyWindow:
 def mean_in_flight(rows: Sequence[RequestRow], duration_s: float) -> float:
     """Time-averaged number of requests being served, failed ones included."""
     return sum(row.finished_s - row.sent_s for row in rows) / duration_s
+
+
+def most_in_flight(rows: Sequence[RequestRow]) -> int:
+    """The largest number of requests that were unanswered at one time, failed ones included."""
+    # at one moment an end comes before a beginning: a slot that takes its next prompt holds one request, not two
+    events = sorted([(row.sent_s, 1) for row in rows] + [(row.finished_s, -1) for row in rows])
+    return max(accumulate(change for _, change in events), default=0)
 
 
 def output_throughput(
@@ -120,6 +128,20 @@ def tpot_ms(rows: Sequence[RequestRow]) -> list[float]:
         for row in rows
         if row.first_token_s is not None and row.completion_tokens > 1
     ]
+
+
+def itl_ms(rows: Sequence[RequestRow]) -> list[float]:
+    """Milliseconds between two successive arrivals of one request, for every request that streamed.
+
+    A time between tokens only where every arrival carries one token: see `tokens_per_chunk`.
+    """
+    return [(later - earlier) * 1e3 for row in rows for earlier, later in pairwise(row.chunk_times_s)]
+
+
+def tokens_per_chunk(rows: Sequence[RequestRow]) -> float | None:
+    """Tokens per arrival after the first one of each request; None when nothing arrived after a first one."""
+    carried = [tokens for row in rows for tokens in row.chunk_tokens[1:]]
+    return sum(carried) / len(carried) if carried else None
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from results.degenerate import TextStatistics
 from results.observations import CellObservation, RequestRow
+from results.server_limits import graph_problem, request_limit
+from results.simulated import looks_simulated
 
 WARM_CACHE_SHARE = 0.01
 SHARED_PREFIX_SHARE = 0.2
@@ -153,17 +155,33 @@ def judge_client(cell: CellObservation, objections: Objections) -> None:
         )
 
 
-def judge_server_args(args: Mapping[str, Any], concurrency: int, objections: Objections) -> None:
-    """Limits in the server's resolved arguments that make a cell unlike others at the same concurrency."""
-    cap = args.get("max_running_requests")
-    if isinstance(cap, int) and not isinstance(cap, bool) and cap < concurrency:
+def judge_server_args(args: Mapping[str, Any], in_flight: int, objections: Objections) -> None:
+    """Limits in the server's resolved arguments that make a cell unlike others under the same load.
+
+    `in_flight` is the concurrency of a closed loop, the most requests at once of an open one.
+    """
+    cap = request_limit(args)
+    if cap is not None and cap < in_flight:
         objections.warnings.append(
-            f"the server runs at most {cap} requests at once (max_running_requests), {concurrency - cap} of "
-            f"{concurrency} wait in its queue: comparing with a server under another limit is unfair"
+            f"the server runs at most {cap} requests at once (max_running_requests), {in_flight - cap} of "
+            f"{in_flight} wait in its queue: comparing with a server under another limit is unfair"
         )
-    if args.get("device") == "cuda":
-        largest = args.get("cuda_graph_max_bs")
-        if args.get("disable_cuda_graph") is True:
-            objections.warnings.append("decoding runs without CUDA graphs (disable_cuda_graph)")
-        elif isinstance(largest, int) and not isinstance(largest, bool) and 0 < largest < concurrency:
-            objections.warnings.append(f"CUDA graphs cover batches up to {largest}, not {concurrency}")
+    without_graphs = graph_problem(args, in_flight)
+    if without_graphs is not None:
+        objections.warnings.append(without_graphs)
+
+
+def judge_simulated(told: str | None, histogram: Sequence[int] | None, num_steps: int, objections: Objections) -> None:
+    """Simulated acceptance says nothing about a draft.
+
+    `told` is the setting that simulates, where the engine was allowed to: the cell is then what was asked for, and
+    every cell of the study alike. Where nobody allowed it, a cell that looks simulated is not ranked.
+    """
+    if told is not None:
+        objections.warnings.append(f"simulated acceptance ({told}): nothing here is a measurement of the draft")
+    elif histogram is not None and looks_simulated(histogram, num_steps):
+        accepted = " or ".join(str(drafts) for drafts, count in enumerate(histogram) if count)
+        objections.not_ranked.append(
+            f"simulated acceptance: each of {sum(histogram)} verify steps accepted {accepted} drafts, which no draft "
+            "does; unset SGLANG_SIMULATE_ACC_LEN where the server starts"
+        )

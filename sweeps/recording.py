@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from actors.job import TrialOutcome
-from results.cells import summarise_cell
+from results.cells import summarised
 from results.observations import RequestRow
 from results.records import RECORD_SCHEMA, TrialRecord
 from results.request_table import CellKey
@@ -35,7 +35,6 @@ def record_of(study: str, task: Task, outcome: TrialOutcome) -> TrialRecord:
     configuration is the effective one.
     """
     launch = outcome.launch
-    server_args = None if launch is None else launch.effective_args
     return TrialRecord(
         schema=RECORD_SCHEMA,
         study=study,
@@ -49,7 +48,7 @@ def record_of(study: str, task: Task, outcome: TrialOutcome) -> TrialRecord:
         started_at_unix_s=outcome.started_at_unix_s,
         finished_at_unix_s=outcome.finished_at_unix_s,
         launch=launch,
-        cells=tuple(summarise_cell(cell, task.config.triple, server_args=server_args) for cell in outcome.cells),
+        cells=tuple(summarised(cell, launch, task.config.triple) for cell in outcome.cells),
         failure=outcome.failure,
         findings=outcome.findings,
         warm_up_s=outcome.warm_up_s,

@@ -9,6 +9,7 @@ from typing import Any
 
 from actors.engines.command import REDACTED, SECRET
 from actors.engines.launch_log import STAMP
+from results.server_limits import EFFECTIVE_LIMIT
 from search_spaces.config import EngineConfig, FlagValue, Triple
 
 DECISIVE = (
@@ -92,8 +93,14 @@ def log_findings(log: str) -> tuple[str, ...]:
 
 
 def resolved_args(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The server's resolved arguments without its live state, secrets removed."""
+    """The server's resolved arguments without its live state, secrets removed.
+
+    Of its state only the limit on running requests is kept, which its memory pools may have lowered.
+    """
     args = {name: value for name, value in info.items() if name != "internal_states"}
+    limits = _pool_limits(info)
+    if limits:
+        args[EFFECTIVE_LIMIT] = sum(limits)
     for name, value in args.items():
         if SECRET.search(name) and value is not None:
             args[name] = REDACTED
@@ -117,12 +124,18 @@ def _same(asked: FlagValue, runs: object) -> bool:
 def _capped_requests(info: Mapping[str, Any], asked: Mapping[str, FlagValue]) -> list[str]:
     """SGLang shrinks the number of concurrent requests to what its memory pools hold."""
     wanted = asked.get("max_running_requests")
-    states = info.get("internal_states") or []
-    runs = [state.get("effective_max_running_requests_per_dp") for state in states if isinstance(state, dict)]
-    smallest = min((value for value in runs if isinstance(value, int)), default=None)
+    smallest = min(_pool_limits(info), default=None)
     if smallest is None or not isinstance(wanted, int) or smallest >= wanted:
         return []
     return [f"max_running_requests: asked for {wanted}, the memory pools allow {smallest}"]
+
+
+def _pool_limits(info: Mapping[str, Any]) -> list[int]:
+    """What the memory pools of each data-parallel rank hold, as far as the server tells."""
+    states = info.get("internal_states")
+    states = states if isinstance(states, list) else []
+    limits = [state.get("effective_max_running_requests_per_dp") for state in states if isinstance(state, dict)]
+    return [limit for limit in limits if isinstance(limit, int) and not isinstance(limit, bool)]
 
 
 def _name(triple: Triple | None) -> str:

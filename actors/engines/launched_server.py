@@ -119,6 +119,7 @@ class LaunchedServer:
             findings=tuple(findings),
             files=self._files(),
             environment=self._environment.needed,
+            simulated=simulating,
         )
 
     def _files(self) -> tuple[tuple[str, str], ...]:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from result_builders import VARIED_IDS, cell, closed_loop, row, spec_row
 
-from results.cells import acceptance_pairs, summarise_cell, throughput_pairs
+from results.cell_acceptance import acceptance_pairs
+from results.cells import summarise_cell, throughput_pairs
 from results.observations import RequestRow
 from results.summary import Estimate
 from results.throughput import mean_in_flight, output_throughput
@@ -187,7 +188,8 @@ def test_decoding_without_graphs_is_said_on_cuda_only() -> None:
     small = summarise_cell(cell(rows, concurrency=8), None, server_args={"device": "cuda", "cuda_graph_max_bs": 4})
     on_cpu = summarise_cell(cell(rows, concurrency=8), None, server_args={**args, "device": "cpu"})
     assert "without CUDA graphs" in on_cuda.warnings[0]
-    assert "up to 4, not 8" in small.warnings[0]
+    assert "8 requests at once" in small.warnings[0]
+    assert "batches up to 4" in small.warnings[0]
     assert on_cpu.warnings == ()
 
 
