@@ -115,8 +115,8 @@ def _numbers(cell: CellSummary, triple: Triple | None) -> Iterator[tuple[str, st
         yield name, absent if low is None or high is None else f"{low:.1f}{around}, {high:.1f}{beyond} ms"
     chunk = "" if not cell.itl_is_per_chunk else f" between chunks of {cell.tokens_per_chunk:.1f} tokens"
     low, high = cell.itl_ms_p50, cell.itl_ms_p99
-    words = None if low is None or high is None else f"{low:.1f}, {high:.1f} ms{chunk}"
-    yield "ITL p50, p99", words or _absent(missing, "itl_ms_p50")
+    absent = _absent(missing, "itl_ms_p50")
+    yield "ITL p50, p99", absent if low is None or high is None else f"{low:.1f}, {high:.1f} ms{chunk}"
     for stratum in cell.context_strata:
         prompts = f"{stratum.requests} prompts of {stratum.low_tokens} to {stratum.high_tokens} tokens"
         yield "by prompt length", f"accept length {stratum.accept_length:.3f} of {prompts}"

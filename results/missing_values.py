@@ -28,7 +28,7 @@ def cross_check_reasons(observation: CellObservation, triple: Triple | None) -> 
 
 def latency_reasons(rows: Sequence[RequestRow], values: Mapping[str, Sequence[float]]) -> Mapping[str, str]:
     """For the latencies without values, by their prefix (`ttft_ms`): `rows` are the requests that succeeded."""
-    found = {}
+    found: dict[str, str] = {}
     for name, of in values.items():
         if of:
             continue

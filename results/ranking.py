@@ -202,8 +202,10 @@ def _load_of(values: dict[str, tuple[LaunchValue, ...]]) -> CellKey | None:
 
 
 def _row(setting: MeasuredSetting, launches: Sequence[LaunchValue], objective: Objective) -> RankedSetting:
-    cells = [cell for record in setting.measured if (cell := objective.cell(record)) is not None]
-    cell = launches[0].cell if launches else next(iter(cells), None)
+    measured = [cell for record in setting.measured if (cell := objective.cell(record)) is not None]
+    # what is shown beside the value is of the same launches: not of one that was dismissed or only the first
+    cells = [one.cell for one in launches] or measured
+    cell = next(iter(cells), None)
     lengths = [one.accept_length for one in cells if one.accept_length is not None]
     status: Status = "ranked" if launches else "not ranked" if setting.measured else "failed"
     missing = [value.reason for r in setting.records if isinstance(value := objective.value(r), MissingValue)]

@@ -68,13 +68,14 @@ def _names(names: list[str], rows: int) -> str:
 
 
 def stopped(ranking: Ranking) -> tuple[str, ...]:
-    """Cells that ended before their last prompt, and why."""
-    return tuple(
-        f"{setting_words(row)} ({record.trial_id}) at {load_words(cell)}: {cell.stopped}"
-        for row, record in _records(ranking)
-        for cell in record.cells
-        if cell.stopped is not None
-    )
+    """Cells that ended before their last prompt, and why; cells of one reason share a line."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for row, record in _records(ranking):
+        for cell in record.cells:
+            if cell.stopped is not None:
+                name = f"{setting_words(row)} ({record.trial_id})"
+                said.setdefault((name, cell.stopped), []).append(load_words(cell))
+    return tuple(f"{name} at {' and '.join(loads)}: {reason}" for (name, reason), loads in said.items())
 
 
 def cells_of(row: RankedSetting) -> Iterator[CellSummary]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from results.drift import MIN_POINTS
 from results.objective import METRIC_WORDS
 from results.ranking import RankedSetting, Ranking
 from results.stats import effect_verdict
@@ -13,12 +14,21 @@ from results.table import estimate_words, setting_words
 
 def summary_sentences(ranking: Ranking, suspect: RankedSetting | None) -> tuple[str, ...]:
     """The report's first lines: what is best, how the suspect compares, and whether speculation pays at all."""
+    told = simulated(ranking)
+    first = [f"Acceptance was simulated ({told}): nothing below is a measurement of the draft."] if told else []
     if ranking.choice is None:
-        return (_nothing_ranked(ranking),)
-    sentences = [_choice_sentence(ranking, ranking.choice), *_baseline_sentences(ranking, ranking.choice)]
+        return (*first, _nothing_ranked(ranking))
+    sentences = [*first, _choice_sentence(ranking, ranking.choice), *_baseline_sentences(ranking, ranking.choice)]
     if suspect is not None and suspect.setting is not ranking.choice.setting:
         sentences.append(_suspect_sentence(suspect, ranking.choice))
     return (*sentences, *_tie_sentences(ranking))
+
+
+def simulated(ranking: Ranking) -> str | None:
+    """What replaced real acceptance on the servers of this study, as their engine was allowed to; None: nothing."""
+    rows = (*ranking.settings, *ranking.baselines)
+    launches = (record.launch for row in rows for record in row.setting.records if record.launch is not None)
+    return next((launch.simulated for launch in launches if launch.simulated is not None), None)
 
 
 def _nothing_ranked(ranking: Ranking) -> str:
@@ -102,13 +112,18 @@ def caveats(ranking: Ranking) -> tuple[str, ...]:
     sentences.append(f"Two launches of one setting differ by up to {ranking.noise}.")
     if ranking.drift is not None:
         sentences.append(f"Drift: {ranking.drift}.")
+    elif ranking.baselines:
+        sentences.append(
+            f"Drift was not tested: no baseline was launched {MIN_POINTS} times (budget.baselines: {MIN_POINTS})."
+        )
     return tuple(sentences)
 
 
 def next_step(ranking: Ranking, suspect: RankedSetting | None, study: str, *, explained: bool = False) -> str:
     """The one thing to do now. `explained`: why the suspect is slower has been said already."""
-    if any("simulated acceptance" in finding for finding in ranking.findings):
-        return "Unset SGLANG_SIMULATE_ACC_LEN where the servers start and run the study again under a new name."
+    unset = _without_simulation(ranking)
+    if unset is not None:
+        return unset
     if not ranking.settings:
         return f"Run `specsweep resume {study}` to measure the first settings."
     if ranking.choice is None:
@@ -123,6 +138,16 @@ def next_step(ranking: Ranking, suspect: RankedSetting | None, study: str, *, ex
         return f"{start}; `specsweep isolate {study}` says why {who} is slower."
     measured_once = not ranking.choice.confirmed and ranking.choice.launches < 2
     return f"{start}. It was measured on one launch: confirm it on a fresh one." if measured_once else f"{start}."
+
+
+def _without_simulation(ranking: Ranking) -> str | None:
+    """What to do where acceptance was simulated, or seems to have been; None when all is well."""
+    if simulated(ranking) is not None:
+        return "Take SGLANG_SIMULATE_ACC_LEN out of engine.env and run the study again under a new name to measure it."
+    reasons = [reason for row in ranking.settings for reason in row.reasons]
+    if any("simulated acceptance" in sentence for sentence in (*ranking.findings, *reasons)):
+        return "Unset SGLANG_SIMULATE_ACC_LEN where the servers start and run the study again under a new name."
+    return None
 
 
 def _prompts_to_tell(ranking: Ranking) -> int | None:

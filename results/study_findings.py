@@ -72,7 +72,10 @@ def _outputs(groups: Sequence[MeasuredSetting], outputs: Outputs) -> list[str]:
     if compared and not sentences:
         of = "the one setting" if len(compared) == 1 else f"all {len(compared)} settings"
         return [f"the outputs of {of} that could be compared are the baseline's, token by token"]
+    equal = len(compared) - len(sentences)
+    of = "the other setting that could be compared" if equal == 1 else f"the other {equal} settings that were compared"
+    rest = [f"the outputs of {of} are the baseline's"] if equal else []
     if len(sentences) > MAX_SENTENCES:
         more = len(sentences) - MAX_SENTENCES
         sentences = [*sentences[:MAX_SENTENCES], f"outputs of {more} further trials differ from the baseline's"]
-    return sentences
+    return [*sentences, *rest]

@@ -76,6 +76,10 @@ def standing_legend(ranking: Ranking) -> str:
     parts = [said for standing, said in words.items() if standing in found or (standing == "worse" and len(found) > 1)]
     if any(row.status == "not ranked" for row in (*ranking.settings, *ranking.baselines)):
         parts.append("what is `not ranked` has its measured accept length in brackets, and the reason below")
+    if any(row.status == "failed" for row in (*ranking.settings, *ranking.baselines)):
+        parts.append("why one `failed` stands below")
+    if parts and ranking.baselines:
+        parts.append("a baseline has no standing, the speedups are over it")
     metric, at = (
         METRIC_WORDS[ranking.objective.metric],
         "" if ranking.load is None else f" at concurrency {ranking.load[0]}",

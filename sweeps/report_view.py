@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from results.report import Report
-from results.report_cells import objections
-from results.table import detail_for, ranking_table, table_columns, table_rows
+from results.report_cells import objections, stopped, warnings
+from results.table import detail_for, ranking_table, standing_legend, table_columns, table_rows
 from sweeps.text_table import format_table
 
 PLAIN_WIDTH = 120
@@ -51,16 +51,21 @@ def _plain_table(report: Report) -> str:
     return format_table(table_columns(ranking, detail_for(ranking, PLAIN_WIDTH)), rows) + "\n" if rows else ""
 
 
-def _reasons(report: Report) -> list[str]:
-    """Why settings are not ranked, or failed: the first of them, as the report has all."""
-    lines = list(objections(report.ranking))
+def _first(lines: Sequence[str]) -> Sequence[str]:
+    """The first of many lines, as the report has all."""
     more = len(lines) - MOST_REASONS
     return lines if more <= 0 else [*lines[:MOST_REASONS], f"and {more} more, in the report"]
 
 
 def _tail(report: Report) -> Iterator[str]:
+    ranking = report.ranking
+    if ranking.settings or ranking.baselines:
+        yield from textwrap.wrap(standing_legend(ranking), WRAP_WIDTH)
+        yield ""
     for title, lines in (
-        ("Not ranked, and why", _reasons(report)),
+        ("Not ranked, and why", _first(objections(ranking))),
+        ("To know about ranked settings", _first(warnings(ranking))),
+        ("Ended before the last prompt", _first(stopped(ranking))),
         ("Limits of these numbers", report.caveats),
         ("Findings", report.findings),
     ):

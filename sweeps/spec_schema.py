@@ -258,7 +258,7 @@ class BudgetSpec(Section):
     wall_time_s: Seconds | None = Field(None, description="Seconds after which no trial starts.")
     repeats: Count = Field(1, description="Launches of each distinct setting.")
     baselines: Count = Field(
-        1, description="Launches of each baseline, spread over the study: with two or more, drift shows."
+        1, description="Launches of each baseline, from the study's start to its end: three or more test for drift."
     )
     confirmations: Whole = Field(
         1,

@@ -221,6 +221,15 @@ def test_rows_pair_the_intervals_and_show_differing_outputs() -> None:
     assert paired.settings[1].against_best.standing == "worse"
     assert paired.findings == (
         "trial t2: 30 of 30 outputs differ, from token 1 on at the earliest (median 1) from the baseline's",
+        "the outputs of the other setting that could be compared are the baseline's",
+    )
+    identities = {row.setting.trial_ids[0]: row.loads[0].outputs for row in paired.settings}
+    assert (identities["t1"].identical_share, identities["t1"].first_divergence) == (1.0, None)
+    assert (identities["t2"].identical_share, identities["t2"].first_divergence) == (0.0, 1)
+    assert paired.baselines[0].loads[0].outputs is None
+    equal = rank([one for one in records if one.trial_id != "t2"], Objective(), rows_of=tables.__getitem__)
+    assert equal.findings == (
+        "the outputs of the one setting that could be compared are the baseline's, token by token",
     )
     assert rank(records, Objective(), rows_of=tables.__getitem__, greedy=False).findings == ()
 

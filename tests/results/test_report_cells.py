@@ -85,7 +85,7 @@ def test_every_unranked_cell_and_failed_trial_has_its_reason(report: Report) -> 
     part = text.split("## Not ranked, and why")[1].split("##")[0]
     assert [line.removeprefix("- ") for line in part.strip().splitlines()] == list(REASONS)
     assert f"- layout 0,3,7 at (2,1,3), tp 1 (half): {FAILED}" in text
-    assert "(slow) at concurrency 1: dominated after 24 prompts" in text
+    assert "(slow) at concurrency 1 and concurrency 8: dominated after 24 prompts" in text
     page = report_html(report)
     for reason in REASONS:
         assert reason in page
@@ -111,6 +111,10 @@ def test_the_terminal_has_the_reasons_too(report: Report) -> None:
     words = " ".join(stream.getvalue().split())
     for reason in REASONS:
         assert reason in words
+    assert "(half): 3 of 40 requests failed (first: HTTP 503)" in words
+    assert "(slow) at concurrency 1 and concurrency 8: dominated after 24 prompts" in words
+    assert "Standing by output throughput (tokens/s) at concurrency 1: `best` has the best value" in words
+    assert "a baseline has no standing" in words
 
 
 def test_the_json_has_every_cell(report: Report) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,14 +64,27 @@ def test_the_row_is_what_the_server_did(capsys: Capture) -> None:
 
 
 def test_the_text_shows_the_numbers_and_what_makes_them_less(capsys: Capture) -> None:
-    with TimedServer(TimedPlan(ttft_s=0.005, step_s=0.001, pattern=(1, 2), flush_status=404)) as server:
+    plan = replace(PLAN, ttft_s=0.005, step_s=0.001, flush_status=404)
+    with TimedServer(plan) as server:
         assert main(["measure", server.url, *QUICK]) == 0
         assert main(["measure", server.url, *QUICK]) == 0
     first, second = capsys.readouterr().out.split("models/double, EAGLE3 (5,1,6), tp 1, SGLang 0.5.23\n")[1:]
-    for name in ("accept length", "acceptance by position", "output throughput", "TTFT p50, p99", "TPOT p50, p99"):
-        assert name in first
+    names = ["accept length", "acceptance by position", "  where reached", "  from counters", "output throughput"]
+    for name in (*names, "TTFT p50, p99", "TPOT p50, p99"):
+        assert f"\n{name}" in first
+    # several tokens come at once: what lies between two arrivals is not the time of a token
+    assert re.search(r"\nITL p50, p99 +[\d.]+, [\d.]+ ms between chunks of \d\.\d tokens\n", first)
+    assert re.search(r"\n  server's average +- \(fewer than one log interval", first)
     assert "NOT COMPARABLE" not in first
     assert "NOT COMPARABLE: warm cache" in second
+
+
+def test_acceptance_that_no_draft_earns_is_not_comparable(capsys: Capture) -> None:
+    with TimedServer(TimedPlan(ttft_s=0.002, step_s=0.0005, pattern=(1, 2))) as server:
+        assert main(["measure", server.url, *QUICK, "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["comparable"] is False
+    assert "verify steps accepted 1 or 2 drafts, which no draft does" in row["objections"][0]
 
 
 def test_without_speculation_there_is_throughput_but_no_accept_length(capsys: Capture) -> None:

@@ -6,6 +6,7 @@ import pytest
 from server_specs import baseline, speculative
 
 from actors.engines.effective import is_another_server, log_findings, read_triple, resolved_args, verify
+from results.server_limits import request_limit
 from search_spaces.config import EngineConfig, FlagValue, Triple
 
 ASKED: dict[str, FlagValue] = {
@@ -96,5 +97,9 @@ def test_a_stranger_on_our_port_is_noticed_by_its_ports() -> None:
 def test_secrets_and_live_state_stay_out_of_records() -> None:
     kept = resolved_args(info(api_key="sk-1", admin_api_key=None, launch_command="serve --api-key sk-1 --tp-size 2"))
     assert "internal_states" not in kept
+    assert request_limit(kept) == 48
+    states = [{"effective_max_running_requests_per_dp": 16}, {"effective_max_running_requests_per_dp": 12}]
+    assert request_limit(resolved_args(info(internal_states=states, max_running_requests=64))) == 28
+    assert request_limit(resolved_args({"max_running_requests": 64})) == 64
     assert (kept["api_key"], kept["admin_api_key"]) == ("<redacted>", None)
     assert kept["launch_command"] == "serve --api-key <redacted> --tp-size 2"
