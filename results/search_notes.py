@@ -20,9 +20,10 @@ NOTES_SCHEMA = 1
 class SearchNotes:
     """One study's search. `traces` are rows of `FinishedTrace`; `fallback` says why the surface is not followed at all.
 
-    `weight_loads` counts servers started for traces in all sessions, `trace_s` the time they took. `comparisons` has
-    one row for every measurement that was predicted before it was made. `findings` are the sampler's own sentences.
-    `gain_left` is set when the search ended because no setting was expected to gain more than it.
+    `weight_loads` counts servers started for traces in all sessions, `trace_s` the time they took
+    (`results.trace_launches`). `comparisons` has one row for every measurement that was predicted before it was made.
+    `findings` are the sampler's own sentences. `gain_left` is set when the search ended because no setting was expected
+    to gain more than it.
     """
 
     traces: tuple[dict[str, Any], ...] = ()

@@ -11,6 +11,7 @@ from results.records import TrialRecord
 from search_spaces.config import EngineConfig, Setting
 from sweeps.legal_space import Candidate, LegalSpace
 from sweeps.planning import SweepPlan
+from sweeps.switching import has_switches, smallest_tp_size
 from sweeps.tasks import FixedTrial
 
 MAX_CONFIRMED = 3
@@ -55,10 +56,9 @@ def both_ways(legal: LegalSpace, suspect: Setting | None) -> Setting | None:
     Of the smallest TP size; what the user has today where that has it, so that the search measures it anyway. None when
     there is nothing to switch between, and the winner's confirmation is comparison enough.
     """
-    speculating = [config for config in legal.configs if config.triple is not None]
-    smallest = min((config.tp_size for config in speculating), default=0)
-    if sum(config.tp_size == smallest for config in speculating) < 2:
+    if not has_switches(legal.configs):
         return None
+    smallest = smallest_tp_size(legal.configs)
     first = [setting for _, setting in first_settings(legal, suspect)]
     for setting in (*first, *legal.space.settings()):
         candidate = legal.candidate(setting)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from results.mlflow_connection import check_reachable
 from results.store import StudyFolder
+from results.study_surface import traces_path
+from results.trace_launches import read_trace_launches
 from search_spaces.errors import InputError
 from sweeps.baselines import both_ways
 from sweeps.endpoint_study import adopted
-from sweeps.groups import check_environment, known_device, open_groups, servers_of, stopping, switches
+from sweeps.groups import check_environment, open_groups, servers_of, stopping
 from sweeps.groups_on_demand import GroupsOnDemand
 from sweeps.home import StudyPlace
 from sweeps.interrupts import StopRequest, stop_signals
@@ -26,8 +28,9 @@ from sweeps.progress import Standing
 from sweeps.session import Recovered, recover
 from sweeps.spec_schema import SweepSpec
 from sweeps.study import SearchStudy
-from sweeps.surface_search import SurfaceSearch, follows_surface, smallest_tp_size
+from sweeps.surface_search import SurfaceSearch
 from sweeps.switch_watch import SwitchWatch
+from sweeps.switching import follows_surface, known_device, smallest_tp_size, switches
 from sweeps.tasks import FixedTrial
 from sweeps.tracking import tracking_observers
 from sweeps.workloads import make_workload
@@ -126,7 +129,7 @@ class _Session:
                 repeats=spec.budget.repeats,
                 retries=spec.budget.retries,
                 confirmations=spec.budget.confirmations,
-                launches_before=0 if surface is None else surface.notes.weight_loads,
+                launches_before=read_trace_launches(traces_path(opened.folder)).weight_loads,
             ),
             observer=Observers([*([] if surface is None else [surface]), watch, self._observers]),
             stop=self._stop,

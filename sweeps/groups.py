@@ -17,7 +17,6 @@ from actors.gpu_group import EngineFactory
 from actors.group_pool import GroupPool
 from actors.placement import Device
 from actors.ray_cluster import ClusterAddress, RayCluster, check_listens, connect
-from results.records import TrialRecord
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.errors import EnvironmentProblem
 from search_spaces.rulings import RuleContext
@@ -27,6 +26,7 @@ from sweeps.home import StudyPlace
 from sweeps.interrupts import StopRequest
 from sweeps.planning import SweepPlan
 from sweeps.spec_schema import SweepSpec
+from sweeps.switching import switches
 
 
 def servers_of(plan: SweepPlan) -> tuple[EngineConfig, ...]:
@@ -114,19 +114,6 @@ def _device(spec: SweepSpec, cluster: RayCluster) -> Device:
     if spec.engine.device == "cuda" and not has_gpus:
         raise EnvironmentProblem("engine.device: cuda was asked for but the cluster has no GPU; legal here: cpu, auto")
     return "cuda" if has_gpus and spec.engine.device != "cpu" else "cpu"
-
-
-def known_device(spec: SweepSpec, records: Sequence[TrialRecord]) -> Device | None:
-    """The device as the spec names it, else as the study was measured; None when only the cluster can tell."""
-    if spec.engine.device != "auto":
-        return spec.engine.device
-    seen = [record.launch.accelerator for record in records if record.launch is not None]
-    return None if not seen else "cpu" if seen[-1] == "cpu" else "cuda"
-
-
-def switches(spec: SweepSpec, device: Device) -> bool:
-    """Whether a running server takes another layout or triple in this sweep."""
-    return spec.engine.switching == "on" or (spec.engine.switching == "auto" and device == "cpu")
 
 
 def _room(servers: Sequence[EngineConfig]) -> Triple | None:

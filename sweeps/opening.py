@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from actors.load.workload import Workload
 from results.objective import Objective
-from results.search_notes import read_notes
 from results.store import StudyFolder
 from results.study_surface import traces_path
+from results.trace_launches import read_trace_launches
 from search_spaces.config import EngineConfig
 from search_spaces.rulings import RuleContext
 from sweeps.budget import Budget, Spent, launch_limit
@@ -22,9 +21,10 @@ from sweeps.observers import Observer, Observers
 from sweeps.progress import Standing
 from sweeps.seams import Pool
 from sweeps.study import SearchStudy
-from sweeps.tally import ELAPSED, Tally
+from sweeps.tally import DriverTime, Tally
 from sweeps.tasks import FixedTrial
-from sweeps.trace_plans import TraceChoice, plan_traces, trace_configs
+from sweeps.trace_choice import TraceChoice, trace_configs
+from sweeps.trace_plans import plan_traces
 from sweeps.tracing import TraceRun, known_texts, nothing_to_trace, run_traces
 
 
@@ -73,12 +73,16 @@ class Opening:
         plans = plan_traces(traces, wanted, workload)
         if not any(plan.left for plan in plans) or not self._may_launch():
             return nothing_to_trace(plans)
-        records = self.store.records()
-        before_s, started = self._elapsed_s(), time.monotonic()
+        records, spent = self.store.records(), DriverTime(self.study)
         limit = self.budget.wall_time_s
 
         def in_time() -> bool:
-            return limit is None or before_s + time.monotonic() - started < limit
+            return limit is None or spent.elapsed_s < limit
+
+        def beat() -> None:
+            self.heartbeat()
+            if spent.is_due:
+                spent.keep()
 
         try:
             return run_traces(
@@ -91,23 +95,19 @@ class Opening:
                 stop=self.stop,
                 retries=self.retries,
                 say=self.observer.said,
-                heartbeat=self.heartbeat,
+                heartbeat=beat,
                 may_go_on=in_time,
             )
         finally:
-            self.study.set_attr(ELAPSED, round(before_s + time.monotonic() - started, 1))
+            spent.keep()
 
     def _may_launch(self) -> bool:
         launches = Tally(self.store.records(), launches_before=self._trace_loads()).launches
-        spent = Spent(trials=0, launches=launches, elapsed_s=self._elapsed_s())
+        spent = Spent(trials=0, launches=launches, elapsed_s=DriverTime(self.study).elapsed_s)
         return not self.stop.requested and launch_limit(self.budget, spent) is None
 
-    def _elapsed_s(self) -> float:
-        return float(self.study.attr(ELAPSED) or 0.0)
-
     def _trace_loads(self) -> int:
-        notes = read_notes(self.store)
-        return 0 if notes is None else notes.weight_loads
+        return read_trace_launches(traces_path(self.store)).weight_loads
 
 
 class _Opening(Observers):

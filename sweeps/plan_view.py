@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from search_spaces.config import layout_label
 from search_spaces.plan import SpacePlan
-from sweeps.plan_time import Pace, plan_time
+from sweeps.plan_time import Pace, PlannedTime, StudyExtras, plan_time
 from sweeps.planning import SweepPlan
 from sweeps.progress import show_duration
 from sweeps.text_table import format_table
@@ -15,10 +15,10 @@ from sweeps.text_table import format_table
 ROWS_SHOWN = 12
 
 
-def show_plan(plan: SweepPlan, pace: Pace) -> str:
+def show_plan(plan: SweepPlan, pace: Pace, extras: StudyExtras | None = None) -> str:
     """The summary, then refusals by rule, silent changes, layouts and notes; long lists are cut and say so."""
     servers = plan.servers
-    parts = [_summary(plan, pace)]
+    parts = [_summary(plan, pace, extras or StudyExtras())]
     if servers.illegal:
         refused = servers.requested - servers.legal
         parts.append(f"Illegal: {_count(refused, 'setting')}\n{_illegal(servers)}")
@@ -33,7 +33,7 @@ def show_plan(plan: SweepPlan, pace: Pace) -> str:
     return "\n\n".join(parts)
 
 
-def _summary(plan: SweepPlan, pace: Pace) -> str:
+def _summary(plan: SweepPlan, pace: Pace, extras: StudyExtras) -> str:
     servers = plan.servers
     baselines = len(servers.baselines) + len(plan.extra_baselines)
     parts = [_count(servers.effective, "server")]
@@ -47,19 +47,39 @@ def _summary(plan: SweepPlan, pace: Pace) -> str:
     price = f"{pace.seconds_per_launch:g} s a launch"
     if pace.switches:
         price += f", {pace.seconds_per_switch:g} s a switch"
-    time = plan_time(plan, pace)
+    time = plan_time(plan, pace, extras)
     rows = [
         ("settings asked", servers.requested, ""),
         ("legal", servers.legal, ""),
         ("distinct servers", servers.effective, "settings that end up as one server are launched once"),
         ("launches", plan.launches, " + ".join(parts)),
     ]
-    if pace.switches:
-        rows.append(("weights loaded", time.loads, "other trials switch a running server to their layout and triple"))
+    if extras.check:
+        rows.append(("check", 1, "one setting is also launched afresh, to see whether switching changes anything"))
+    if extras.traces or extras.problem:
+        rows.append(("traces", len(extras.traces), _traces(extras)))
+    if pace.switches or extras.traces:
+        rows.append(("weights loaded", time.loads, _loads(time)))
     lines = [f"Study {plan.study}, by the rules of SGLang {plan.context.sglang_version}"]
     lines += [f"  {name:<18}{number:>8}  {comment}".rstrip() for name, number, comment in rows]
     lines.append(f"  {'time':<18}about {show_duration(time.seconds)} at {price}, {how}")
     return "\n".join(lines)
+
+
+def _traces(extras: StudyExtras) -> str:
+    if extras.problem is not None:
+        return f"{extras.problem}; the search falls back to TPE"
+    prompts = "every prompt" if extras.prompts is None else _count(extras.prompts, "prompt")
+    return f"one per layout and topk, {prompts} each, before the search at the smallest TP size"
+
+
+def _loads(time: PlannedTime) -> str:
+    """How the number comes about."""
+    parts = [(time.baselines, "for baselines"), (time.settings, "for settings"), (time.check, "for the check")]
+    parts += [(time.traces, "to trace"), (time.confirmations, "to confirm the winner")]
+    text = " + ".join(f"{number} {what}" for number, what in parts if number)
+    switched = f"; {_count(time.switched, 'trial')} on a running server" if time.switched else ""
+    return text + switched
 
 
 def _illegal(servers: SpacePlan) -> str:

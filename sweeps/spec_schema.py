@@ -254,7 +254,7 @@ class BudgetSpec(Section):
     """When to stop. Whatever comes first; by default when every distinct setting has been measured."""
 
     trials: Count | None = Field(None, description="Trials of the search, answered ones included.")
-    launches: Count | None = Field(None, description="Server starts, baselines and retries included.")
+    launches: Count | None = Field(None, description="Server starts; baselines, retries and traces included.")
     wall_time_s: Seconds | None = Field(None, description="Seconds after which no trial starts.")
     repeats: Count = Field(1, description="Launches of each distinct setting.")
     baselines: Count = Field(

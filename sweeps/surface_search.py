@@ -13,14 +13,12 @@ from results.prediction import AcceptLengths, Comparison
 from results.records import TrialRecord
 from results.search_notes import SearchNotes, comparison_row, read_notes, write_notes
 from results.store import StudyFolder
-from results.study_surface import study_surface
+from results.study_surface import study_surface, traces_path
 from results.surface import SurfacePoint
-from search_spaces.config import EngineConfig
+from results.trace_launches import read_trace_launches
 from search_spaces.errors import InputError
 from sweeps.legal_space import LegalSpace
 from sweeps.progress import Standing
-from sweeps.spec_checks import is_throughput
-from sweeps.spec_schema import SweepSpec
 from sweeps.study_trial import StudyTrial
 from sweeps.surface_sampler import Prices, SurfaceSampler, candidates_of
 from sweeps.tasks import Task
@@ -61,12 +59,7 @@ class SurfaceSearch:
 
     def begin(self, run: TraceRun, records: Sequence[TrialRecord]) -> None:
         """Follow the surface of what is traced by now; `run` is how it came about in this session."""
-        self.notes = replace(
-            self.notes,
-            traces=tuple(trace.to_json() for trace in run.traces),
-            weight_loads=self.notes.weight_loads + run.weight_loads,
-            trace_s=round(self.notes.trace_s + run.elapsed_s, 3),
-        )
+        self.notes = replace(self._billed(), traces=tuple(trace.to_json() for trace in run.traces))
         sizes = {config.triple.num_draft_tokens for config in self._legal.configs if config.triple is not None}
         try:
             points = _alike([p for p in study_surface(self._folder, sorted(sizes)) if p.method == "replay"])
@@ -92,8 +85,13 @@ class SurfaceSearch:
         """Leave the search to TPE, and say why."""
         LOG.warning("the search falls back to TPE: %s", reason)
         self._say(f"the search falls back to TPE: {reason}")
-        self.notes = replace(self.notes, fallback=" ".join(reason.split()))
+        self.notes = replace(self._billed(), fallback=" ".join(reason.split()))
         write_notes(self._folder, self.notes)
+
+    def _billed(self) -> SearchNotes:
+        """The notes with what traces cost by now, over all sessions."""
+        spent = read_trace_launches(traces_path(self._folder))
+        return replace(self.notes, weight_loads=spent.weight_loads, trace_s=round(spent.elapsed_s, 3))
 
     def note(self) -> None:
         """Compare every measurement with its prediction, and keep that."""
@@ -160,16 +158,3 @@ def prices_of(records: Sequence[TrialRecord]) -> Prices:
         switch_s=usual.switch_s,
         launch_s=mean(launches) if launches else usual.launch_s,
     )
-
-
-def follows_surface(spec: SweepSpec, switching: bool) -> bool:
-    """Whether the study of a spec traces and follows its surface; `switching` is whether its servers are switched."""
-    if spec.search.sampler == "auto":
-        greedy = spec.workload.temperature == 0
-        return switching and greedy and spec.engine.kind == "sglang" and is_throughput(spec)
-    return spec.search.sampler == "surface"
-
-
-def smallest_tp_size(configs: Sequence[EngineConfig]) -> int:
-    """The TP size at which a space is traced. ValueError without a speculative setting."""
-    return min(config.tp_size for config in configs if config.triple is not None)

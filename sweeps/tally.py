@@ -25,7 +25,7 @@ class Tally:
         last = [record for record in records if record.trial_id not in repeated]
         self._done, self._failed = len(last), sum(not record.ok for record in last)
         self._durations_s = [_duration_s(record) for record in records if record.ok]
-        self.launches = launches_before + sum(_cost_a_launch(record) for record in records)
+        self.launches = launches_before + sum(cost_a_launch(record) for record in records)
 
     def started(self) -> None:
         """A trial starts; it counts as a launch until its record says that none was needed."""
@@ -33,7 +33,7 @@ class Tally:
 
     def ended(self, record: TrialRecord) -> None:
         """An attempt is over."""
-        self.launches -= not _cost_a_launch(record)
+        self.launches -= not cost_a_launch(record)
         if record.ok:
             self._durations_s.append(_duration_s(record))
 
@@ -81,6 +81,6 @@ def _duration_s(record: TrialRecord) -> float:
     return record.finished_at_unix_s - record.started_at_unix_s
 
 
-def _cost_a_launch(record: TrialRecord) -> bool:
+def cost_a_launch(record: TrialRecord) -> bool:
     """False when a running server was switched to the trial's configuration."""
     return record.launch is None or record.launch.weights_loaded

@@ -16,10 +16,12 @@ from results.failures import Failure
 from results.measured_settings import RowsOf
 from results.pool_trace_file import record_type
 from results.records import TrialRecord
+from results.trace_launches import TraceJournal
 from results.trace_segments import keep_segments
 from search_spaces.model_facts import TargetFacts
 from sweeps.interrupts import StopRequest
 from sweeps.seams import WAIT_S, Pool
+from sweeps.switching import server_kind
 from sweeps.trace_plans import PlannedTrace
 
 LOG = logging.getLogger(__name__)
@@ -106,7 +108,8 @@ def run_traces(
 
     Blocks. A failed trace keeps what it had and does not keep the others from being traced.
     """
-    run = _TraceRun(pool, stop, heartbeat, may_go_on, retries)
+    journal = TraceJournal(traces)
+    run = _TraceRun(pool=pool, stop=stop, heartbeat=heartbeat, may_go_on=may_go_on, retries=retries, journal=journal)
     tracer = _Tracer(workload=workload, target=target, expected=expected)
     started = time.monotonic()
     finished: list[FinishedTrace] = []
@@ -131,7 +134,7 @@ def run_traces(
         finished.append(FinishedTrace(plan=plan, prompts=prompts, problems=tuple(problems), failure=failure))
     return TraceRun(
         traces=tuple(finished),
-        weight_loads=run.weight_loads,
+        weight_loads=journal.weight_loads,
         elapsed_s=time.monotonic() - started,
         stopped=not run.goes_on,
     )
@@ -182,15 +185,16 @@ class _TraceRun:
 
     def __init__(
         self,
+        *,
         pool: Pool,
         stop: StopRequest,
         heartbeat: Callable[[], None],
         may_go_on: Callable[[], bool],
         retries: int,
+        journal: TraceJournal,
     ) -> None:
         self._pool, self._stop, self._heartbeat = pool, stop, heartbeat
-        self._may_go_on, self._retries = may_go_on, retries
-        self.weight_loads = 0
+        self._may_go_on, self._retries, self._journal = may_go_on, retries, journal
 
     @property
     def goes_on(self) -> bool:
@@ -204,20 +208,24 @@ class _TraceRun:
             outcome = self._once(replace(job, trial_id=f"{job.trial_id}-a{attempt + 1}"))
             if outcome is None:
                 return None
-            self.weight_loads += outcome.launch is None or outcome.launch.weights_loaded
             if outcome.failure is None or not outcome.failure.is_infrastructure or not self.goes_on:
                 break
         return outcome
 
     def _once(self, job: TrialJob) -> TrialOutcome | None:
+        # noted before it begins: a driver that dies must not lose the launch
+        self._journal.begin(job.trial_id, server_kind(job.config))
         while not self._pool.try_start(job):
             if self._stop.requested:
+                self._journal.withdraw()
                 return None
             self._pool.wait(WAIT_S)
             self._heartbeat()
         while not self._stop.requested:
             for outcome in self._pool.wait(WAIT_S):
                 if outcome.trial_id == job.trial_id:
+                    loaded = outcome.launch is None or outcome.launch.weights_loaded
+                    self._journal.end(weights_loaded=loaded, failed=outcome.failure is not None)
                     return outcome
             self._heartbeat()
         return None

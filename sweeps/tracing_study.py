@@ -18,7 +18,8 @@ from sweeps.interrupts import stop_signals
 from sweeps.lease import hold_folder
 from sweeps.planning import SweepPlan, make_plan
 from sweeps.spec_schema import SweepSpec
-from sweeps.trace_plans import PlannedTrace, TraceChoice, plan_traces, trace_configs
+from sweeps.trace_choice import TraceChoice, trace_configs
+from sweeps.trace_plans import PlannedTrace, plan_traces
 from sweeps.tracing import TraceRun, known_texts, nothing_to_trace, run_traces
 from sweeps.workloads import make_workload
 

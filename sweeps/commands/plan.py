@@ -29,11 +29,12 @@ def plan(
     """Show what a sweep would run, without starting anything.
 
     Lists what SGLang would refuse and why, what it would silently change, which settings are one and the same server,
-    and how many servers would be started. Exit code 2 when nothing in the space is legal.
+    and how many servers would be started, those for traces and checks included. Exit code 2 when nothing in the space
+    is legal.
 
     Example: specsweep plan sweeps/specs/demo.yaml --set space.tp_size=[1,2]
     """
-    from sweeps.plan_time import pace_of
+    from sweeps.plan_time import extras_of, pace_of, plan_time
     from sweeps.plan_view import show_plan
     from sweeps.planning import make_plan
     from sweeps.spec import load_spec
@@ -41,10 +42,13 @@ def plan(
     spec = load_spec(spec_file, overrides or ())
     try:
         made = make_plan(spec)
+        pace = pace_of(spec, seconds_per_launch, seconds_per_switch)
+        extras = extras_of(spec, made, pace)
         if as_json:
-            print_json(made.to_json())
+            time = plan_time(made, pace, extras)
+            print_json(made.to_json() | {"study_launches": time.to_json(), "traces": extras.to_json()})
         else:
-            typer.echo(show_plan(made, pace_of(spec, seconds_per_launch, seconds_per_switch)))
+            typer.echo(show_plan(made, pace, extras))
         made.servers.require_legal()
     except InputError as error:
         raise InputError(f"{spec_file}: {error}") from error

@@ -28,7 +28,7 @@ def run(
     """
     from sweeps.driving import check_port, drive
     from sweeps.home import claim_study, home_folder
-    from sweeps.plan_time import pace_of
+    from sweeps.plan_time import extras_of, pace_of
     from sweeps.plan_view import show_plan
     from sweeps.planning import make_plan
     from sweeps.spec import load_spec
@@ -46,5 +46,6 @@ def run(
     if as_json:
         print_json(plan.to_json() | {"folder": str(place.folder), "exists": place.exists})
     else:
-        typer.echo(show_plan(plan, pace_of(spec)))
+        pace = pace_of(spec)
+        typer.echo(show_plan(plan, pace, extras_of(spec, plan, pace)))
         typer.echo(f"\nWould {'continue' if place.exists else 'begin'} the study in {place.folder}")

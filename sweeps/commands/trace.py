@@ -50,7 +50,7 @@ def trace(
     from sweeps.driving import driver_log
     from sweeps.home import find_study, home_folder
     from sweeps.progress import open_progress
-    from sweeps.trace_plans import TraceChoice
+    from sweeps.trace_choice import TraceChoice
     from sweeps.tracing_study import plan_json, plan_study_traces, trace_json, trace_study
 
     place = find_study(study, home_folder())

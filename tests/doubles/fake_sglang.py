@@ -16,8 +16,9 @@ accept           [good, bad] chance that one draft is accepted (default [0.8, 0.
 grandchildren    true: also start one sleeper in the same group and one in its own session
 ignore_sigterm   true: SIGTERM does nothing
 override         {"tp_size": 7, ...} put over what /server_info says
-on_order         what the ranks do when a flush brings an order (into SPECSWEEP_CONTROL): "obey", "die" (once, noted in
-                 the file `marker`), "error" (rank 0), "silent" (the last rank); without it they have no plugin
+on_order         what the ranks do when a flush brings an order (into SPECSWEEP_CONTROL): "obey" (a trace too), "die"
+                 (once, noted in the file `marker`), "error" (rank 0), "silent" (the last rank); without it they have
+                 no plugin
 count_file       path; one line is appended per start: the launches of a study can be counted
 """
 
@@ -172,6 +173,7 @@ class FakeServer(ThreadingHTTPServer):
         self.info, self.plan, self.mode = info, plan, mode
         self.model = Model(info, plan)
         self.sequence = 0
+        self.pools: Any = None
         self.started = time.monotonic()
         self.requests = 0
         self.running = 0
@@ -212,11 +214,21 @@ class FakeServer(ThreadingHTTPServer):
         if error is None:
             self.info |= {f"speculative_{name}": order[name] for name in TRIPLE}
             self.model = Model(self.info, self.plan)
+            self.trace(order)
         for rank in range(ranks - (what == "silent")):
             answer = {"sequence": self.sequence, "rank": rank, "error": error, "elapsed_s": 0.01, "running": running}
             fresh = folder / f".answer-{rank}"
             fresh.write_text(json.dumps(answer), encoding=ENCODING)
             fresh.replace(folder / f"answer-{rank}.json")
+
+    def trace(self, order: dict[str, Any]) -> None:
+        """Begin or end a trace; a file beside this one, which an interpreter finds that was started with this one."""
+        if order.get("trace"):
+            from fake_pools import FakePools
+
+            self.pools = FakePools(order, self.model.chance)
+        else:
+            self.pools = None
 
     def server_info(self) -> dict[str, Any]:
         state: dict[str, Any] = {"last_gen_throughput": 100.0, "effective_max_running_requests_per_dp": 48}
@@ -265,6 +277,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _flush(self) -> None:
         idle = self.server.running == 0
+        if idle and self.server.pools is not None:
+            self.server.pools.write()
         if idle and "on_order" in self.server.plan:
             self.server.take_order()
         self._reply(200 if idle else 400, None)
@@ -284,6 +298,9 @@ class Handler(BaseHTTPRequestHandler):
         model, pause = self.server.model, self.server.plan.get("step_ms", 1) / 1000
         ids, rounds = model.ids(prompt, count), model.rounds(prompt, count)
         prompt_tokens = max(1, len(prompt) // 4)
+        if self.server.pools is not None:
+            with self.server.lock:
+                self.server.pools.note(request_id, prompt_tokens, ids)
         if stream:
             self._start_stream()
         sent = 1

@@ -74,6 +74,23 @@ def test_bad_input_is_one_line_and_code_2(tmp_path: Path, capsys: Capture, text:
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_plan_shows_the_check_and_the_traces_of_a_surface_study(tmp_path: Path, capsys: Capture) -> None:
+    sets = ["--set", "engine.device=cpu", "--set", "search.sampler=surface", "--set", "workload.prompts=12"]
+    argv = ["plan", str(write_spec(tmp_path)), *sets]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert "check                    1  one setting is also launched afresh" in out
+    assert "traces                   1  one per layout and topk, 12 prompts each, before the search" in out
+    # two settings on the traced server; the baseline, the check and the winner have their own
+    loads = "weights loaded           4  1 for baselines + 1 for the check + 1 to trace + 1 to confirm the winner"
+    assert f"{loads}; 2 trials on a running server" in out
+    assert main([*argv, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["launches"] == 3
+    assert plan["study_launches"]["all"] == 4
+    assert plan["traces"] == [{"layout": "2,16,29", "tp_size": 1, "eagle_topk": 1, "num_steps": 3, "prompts": 12}]
+
+
 def test_plan_says_what_is_illegal_what_collapses_and_what_is_launched(tmp_path: Path, capsys: Capture) -> None:
     text = """\
 target: models/target
@@ -94,6 +111,9 @@ budget: {repeats: 2}
     # topk 1: three servers whatever n; topk 4: (1,4,2), (1,4,4), (2,4,4), (2,4,8), (3,4,4), (3,4,8)
     assert plan["effective"] == 9 * 2 * 2
     assert plan["launches"] == 9 * 2 * 2 * 2 + 2
+    assert plan["study_launches"]["baselines"] == 2
+    assert plan["study_launches"]["settings"] + plan["study_launches"]["switched"] == 9 * 2 * 2 * 2
+    assert plan["traces"] == []
     rules = {row["rule"] for row in plan["illegal"]}
     assert rules == {"layout_not_expressible", "tree_pool", "tokens_below_steps"}
     pool = next(row for row in plan["illegal"] if row["rule"] == "tree_pool")

@@ -15,6 +15,7 @@ from trial_builders import WORKLOAD, launch
 from actors.job import TrialJob, TrialOutcome
 from actors.load.workload import prompt_of
 from results.failures import Failure
+from results.trace_launches import read_trace_launches
 from results.trace_segments import TracedFiles, TracedSegment
 from results.traces import TracedPrompt, TraceFacts, find_traces, read_prompts
 from search_spaces.config import EngineConfig, Triple
@@ -22,7 +23,8 @@ from search_spaces.errors import InputError
 from search_spaces.model_facts import DraftFacts, TargetFacts
 from search_spaces.rulings import RuleContext
 from sweeps.interrupts import StopRequest
-from sweeps.trace_plans import TraceChoice, plan_traces, trace_configs
+from sweeps.trace_choice import TraceChoice, trace_configs
+from sweeps.trace_plans import plan_traces
 from sweeps.tracing import JOB_BYTES, TraceRun, run_traces
 
 TEXTS = [f"prompt {i}" for i in range(40)]
@@ -241,3 +243,36 @@ def test_told_to_stop(tmp_path: Path) -> None:
     assert len(pool.jobs) == 3
     kept = {trace.path: len(read_prompts(trace.path)) for trace in find_traces(tmp_path)}
     assert sorted(kept.values()) == [32, 40]
+    jobs = read_trace_launches(tmp_path).jobs
+    assert [(job.weights_loaded, job.ended) for job in jobs] == [(True, True), (False, True), (False, True)]
+
+
+def test_a_job_that_is_cut_off_still_counts(tmp_path: Path) -> None:
+    """Told to stop in the middle of a job, or dead: the server was started, whatever came of it."""
+    stop = StopRequest()
+    pool = TracingPool()
+    begun = pool.try_start
+
+    def stop_while_it_runs(job: TrialJob) -> bool:
+        stop.by = "SIGINT"
+        return begun(job)
+
+    pool.try_start = stop_while_it_runs  # type: ignore[method-assign]
+    found = run(pool, tmp_path, stop=stop)
+    assert (found.weight_loads, found.stopped, found.traces[0].prompts) == (1, True, 0)
+    again = run(TracingPool(), tmp_path)
+    assert again.weight_loads == 1
+    assert read_trace_launches(tmp_path).weight_loads == 2
+
+
+def test_a_job_that_gets_no_server_does_not_count(tmp_path: Path) -> None:
+    stop = StopRequest()
+    pool = TracingPool()
+
+    def never(job: TrialJob) -> bool:
+        stop.by = "SIGINT"
+        return False
+
+    pool.try_start = never  # type: ignore[method-assign]
+    assert run(pool, tmp_path, stop=stop).weight_loads == 0
+    assert read_trace_launches(tmp_path).jobs == ()

@@ -17,8 +17,10 @@ from results.objective import Objective
 from results.records import TrialRecord
 from results.search_notes import SearchNotes, read_notes
 from results.store import StudyFolder
+from results.study_surface import traces_path
 from results.summary import Estimate
 from results.surface import SurfacePoint
+from results.trace_launches import TraceJournal
 from search_spaces.config import EngineConfig, Triple
 from sweeps import surface_search
 from sweeps.budget import Budget
@@ -169,7 +171,12 @@ def test_never_ends_early_by_itself_and_measures_each_server_once(tmp_path: Path
 @pytest.mark.usefixtures("traced")
 def test_a_resumed_search_goes_on_by_the_same_surface(tmp_path: Path) -> None:
     first = Search(tmp_path, trials=3)
-    assert first.run(replace(NOTHING_RUN, weight_loads=1, elapsed_s=2.5)) == "trials"
+    now = [0.0]
+    journal = TraceJournal(traces_path(first.folder), clock=lambda: now[0])
+    journal.begin("trace", "tp1")
+    now[0] = 2.5
+    journal.end(weights_loaded=True, failed=False)
+    assert first.run() == "trials"
     second = Search(tmp_path, first.store.records(), trials=6)
     assert second.run() == "trials"
     both = [job.config for search in (first, second) for job in search.pool.launched]
