@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from results.predicted_rounds import rounds_sentences
 from results.prediction import Comparison
 from results.store import StudyFolder
 from search_spaces.errors import InputError
@@ -23,7 +24,8 @@ class SearchNotes:
     `weight_loads` counts servers started for traces in all sessions, `trace_s` the time they took
     (`results.trace_launches`). `comparisons` has one row for every measurement that was predicted before it was made.
     `findings` are the sampler's own sentences. `gain_left` is set when the search ended because no setting was expected
-    to gain more than it.
+    to gain more than it. `rounds` has the verify steps of every measured load of a traced setting beside the predicted
+    ones (`results.predicted_rounds`).
     """
 
     traces: tuple[dict[str, Any], ...] = ()
@@ -31,6 +33,7 @@ class SearchNotes:
     trace_s: float = 0.0
     fallback: str | None = None
     comparisons: tuple[dict[str, Any], ...] = ()
+    rounds: tuple[dict[str, Any], ...] = ()
     findings: tuple[str, ...] = ()
     trusted: bool = True
     gain_left: float | None = None
@@ -58,6 +61,7 @@ class SearchNotes:
         ]
         if self.comparisons:
             told.append(_accuracy(self.comparisons))
+        told += rounds_sentences(self.rounds)
         if self.gain_left is not None:
             told.append(
                 f"the search ended early: no setting that is left was expected to gain more than {self.gain_left:.2%} "

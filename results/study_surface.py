@@ -9,8 +9,8 @@ from results.acceptance import pooled_histogram
 from results.records import TrialRecord
 from results.store import StudyFolder
 from results.surface import SurfacePoint, surfaces_of, survival_points
-from results.traces import find_traces
-from search_spaces.config import Taps
+from results.traces import Trace, find_traces
+from search_spaces.config import Taps, Triple
 
 SURFACE_FILE = "surface.json"
 
@@ -23,10 +23,11 @@ def traces_path(study: StudyFolder) -> Path:
 def study_surface(study: StudyFolder, draft_tokens: Iterable[int] | None = None) -> tuple[SurfacePoint, ...]:
     """All points that the study's traces and records give. `draft_tokens` limits the trees to these sizes.
 
-    A traced chain needs no estimate; else the deepest measured chain of a layout and TP size gives one. InputError for
-    a damaged trace or record.
+    A setting is there once: of several traces that cover it, the one of the most prompts counts, then the deepest. A
+    traced chain needs no estimate; else the deepest measured chain of a layout and TP size gives one. InputError for a
+    damaged trace or record.
     """
-    exact = tuple(surfaces_of(find_traces(traces_path(study)), draft_tokens))
+    exact = _once_each(surfaces_of(_best_first(find_traces(traces_path(study))), draft_tokens))
     traced = {(point.layout, point.tp_size) for point in exact if point.triple.eagle_topk == 1}
     estimates: list[SurfacePoint] = []
     for (layout, tp_size), record in sorted(_deepest_chains(study.records()).items()):
@@ -34,6 +35,22 @@ def study_surface(study: StudyFolder, draft_tokens: Iterable[int] | None = None)
             histograms = _histograms(study, record)
             estimates += survival_points(layout, tp_size, record.effective.triple.num_steps, histograms)
     return (*exact, *estimates)
+
+
+def _best_first(traces: Iterable[Trace]) -> list[Trace]:
+    return sorted(traces, key=lambda trace: (-len(trace.prompts), -trace.facts.num_steps))
+
+
+def _once_each(points: Iterable[SurfacePoint]) -> tuple[SurfacePoint, ...]:
+    """The first of each setting, layout by layout as `specsweep surface` shows them."""
+    kept: dict[tuple[Taps, int, Triple], SurfacePoint] = {}
+    for point in points:
+        kept.setdefault((point.layout, point.tp_size, point.triple), point)
+    return tuple(sorted(kept.values(), key=_place))
+
+
+def _place(point: SurfacePoint) -> tuple[Taps, int, int, Triple]:
+    return point.layout, point.tp_size, point.triple.eagle_topk, point.triple
 
 
 def _deepest_chains(records: Sequence[TrialRecord]) -> dict[tuple[Taps, int], TrialRecord]:

@@ -9,7 +9,9 @@ from dataclasses import replace
 from statistics import mean
 from typing import Protocol
 
-from results.prediction import AcceptLengths, Comparison
+from results.measured_settings import RowsOf
+from results.predicted_rounds import Points, RoundsCheck, check_rounds, points_by_setting, rounds_problem
+from results.prediction import AcceptLengths, Comparison, Trust
 from results.records import TrialRecord
 from results.search_notes import SearchNotes, comparison_row, read_notes, write_notes
 from results.store import StudyFolder
@@ -48,8 +50,13 @@ class SurfaceSearch:
         seed: int,
         stop_at_gain: float | None,
         say: Callable[[str], None] = LOG.info,
+        rows_of: RowsOf | None = None,
     ) -> None:
+        """`rows_of` gives the request rows of a trial, by default those in the folder."""
         self._study, self._folder, self._legal = study, folder, legal
+        self._rows_of = rows_of or folder.rows
+        self._points: Points = {}
+        self._rounds: dict[str, tuple[RoundsCheck, ...]] = {}
         self._batch, self._seed, self._stop_at_gain, self._say = batch, seed, stop_at_gain, say
         self._sampler: SurfaceSampler | None = None
         self._one_variant = all(len(values) == 1 for _, values in legal.space.flags)
@@ -78,6 +85,9 @@ class SurfaceSearch:
             seed=self._seed,
         )
         self._study.follow(self._sampler)
+        self._points = points_by_setting(points)
+        for record in records:
+            self._check_rounds(record)
         self.notes = replace(self.notes, fallback=None)
         self.note()
 
@@ -100,9 +110,27 @@ class SurfaceSearch:
             return
         rows = tuple(comparison_row(comparison) for comparison in self._study.comparisons(sampler))
         self.notes = replace(
-            self.notes, comparisons=rows, findings=tuple(sampler.findings), trusted=sampler.trust.trusted
+            self.notes,
+            comparisons=rows,
+            rounds=tuple(check.to_json() for checks in self._rounds.values() for check in checks),
+            findings=tuple(sampler.findings),
+            trusted=sampler.trust.trusted,
         )
         write_notes(self._folder, self.notes)
+
+    def _check_rounds(self, record: TrialRecord) -> None:
+        """Hold a trial's verify steps against its traces. Where they are wrong, so is every prediction."""
+        sampler = self._sampler
+        checks = check_rounds(record, self._rows_of(record.trial_id), self._points) if record.ok else ()
+        if not checks or sampler is None:
+            return
+        self._rounds[record.trial_id] = checks
+        problem = rounds_problem([check for found in self._rounds.values() for check in found])
+        if problem is not None and sampler.trust.trusted:
+            LOG.warning("the traces are not followed any more: %s", problem)
+            self._say(f"the traces are not followed any more: {problem}")
+            sampler.findings.append(f"the traces are not followed any more: {problem}")
+            sampler.trust = Trust(trusted=False, reason=problem)
 
     def enough(self) -> bool:
         """Whether the spec asks to end where so little is left to gain, and every setting left is predicted."""
@@ -127,6 +155,7 @@ class SurfaceSearch:
 
     def finished(self, record: TrialRecord) -> None:
         self._gain_is_old = True
+        self._check_rounds(record)
         self.note()
 
     def answered(self, trial: StudyTrial, record: TrialRecord) -> None:
@@ -152,9 +181,10 @@ def prices_of(records: Sequence[TrialRecord]) -> Prices:
     """What a launch and a measurement took in this study so far."""
     launches = [r.launch.ready_s for r in records if r.launch is not None and r.launch.weights_loaded]
     measures = [sum(cell.duration_s for cell in record.cells) for record in records if record.ok and record.cells]
+    switches = [r.launch.switch_s for r in records if r.launch is not None and r.launch.switch_s is not None]
     usual = Prices()
     return Prices(
         measure_s=mean(measures) if measures else usual.measure_s,
-        switch_s=usual.switch_s,
+        switch_s=mean(switches) if switches else usual.switch_s,
         launch_s=mean(launches) if launches else usual.launch_s,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,13 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     spec = load_spec(write_spec(tmp_path))
     place = claim_study(spec, tmp_path / "home")
     save_spec(place, spec)
+    with TracingServer() as server:
+        for topk in (2, 1):
+            trace(server, place.folder / "traces", topk=topk, steps=3, prompts=5)
+    return place.folder
+
+
+def trace(server: TracingServer, traces: Path, *, topk: int, steps: int, prompts: int) -> None:
     load = Workload(
         prompts=tuple(prompt_of(f"prompt {i}") for i in range(5)),
         warmup=(),
@@ -38,17 +46,14 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         max_attempts=1,
     )
     config = EngineConfig(layout=(2, 16, 29), triple=Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2), tp_size=1)
-    with TracingServer() as server:
-        for topk in (2, 1):
-            request = TraceRequest(
-                config=tracing_config(config, num_steps=3, eagle_topk=topk),
-                workload=load,
-                concurrency=2,
-                ties="lowest_index",
-                vocabulary=VOCABULARY,
-            )
-            assert isinstance(trace_workload(server, request, place.folder / "traces"), TraceOutcome)
-    return place.folder
+    request = TraceRequest(
+        config=tracing_config(config, num_steps=steps, eagle_topk=topk),
+        workload=replace(load, prompts=load.prompts[:prompts]),
+        concurrency=2,
+        ties="lowest_index",
+        vocabulary=VOCABULARY,
+    )
+    assert isinstance(trace_workload(server, request, traces), TraceOutcome)
 
 
 def test_json_rows_and_files(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,6 +73,15 @@ def test_json_rows_and_files(study: Path, capsys: pytest.CaptureFixture[str]) ->
         image = (study / f"surface-taps2-16-29-tp1-k{topk}.png").read_bytes()
         assert image.startswith(b"\x89PNG")
         assert len(image) > 5000
+
+
+def test_a_setting_that_two_traces_cover_is_there_once(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The trace of more prompts counts, the deeper one for what only it covers."""
+    with TracingServer() as server:
+        trace(server, study / "traces", topk=1, steps=4, prompts=2)
+    assert main(["surface", "case", "--json", "--no-plots"]) == 0
+    rows = [row for row in json.loads(capsys.readouterr().out)["rows"] if row["eagle_topk"] == 1]
+    assert [(row["num_steps"], row["prompts"]) for row in rows] == [(1, 5), (2, 5), (3, 5), (4, 2)]
 
 
 def test_the_table(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from search_doubles import SMALL, SPACE, Events, InstantPool, MemoryStore, resolve, setting, study_in
-from trial_builders import WORKLOAD, cell, launch
+from trial_builders import WORKLOAD, cell, launch, row
 
 from actors.job import TrialJob, TrialOutcome
 from results.failures import Failure
 from results.objective import Objective
+from results.observations import RequestRow
 from results.records import TrialRecord
+from results.request_table import CellKey
 from results.search_notes import SearchNotes, read_notes
 from results.store import StudyFolder
 from results.study_surface import traces_path
@@ -29,6 +31,7 @@ from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
 from sweeps.loop import LoopPlan, SweepLoop
 from sweeps.study import SearchStudy
+from sweeps.surface_sampler import Prices
 from sweeps.surface_search import SurfaceSearch
 from sweeps.trace_plans import PlannedTrace
 from sweeps.tracing import FinishedTrace, TraceRun
@@ -78,6 +81,12 @@ def answer(job: TrialJob) -> TrialOutcome:
     )
 
 
+def rows_of(_: str) -> dict[CellKey, list[RequestRow]]:
+    """Every trial took 30 verify steps for either of its prompts, of 41 tokens each."""
+    triple = Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2)
+    return {(1, None): [row(name, tokens=41, finished_s=1.0, steps=30, triple=triple) for name in ("p0", "p1")]}
+
+
 class Search:
     """One session over `folder`; another one over the same folder and records continues it."""
 
@@ -91,7 +100,14 @@ class Search:
         self.study: SearchStudy = study_in(folder, self.ledger, space, sampler="surface", stays_on_tp=True)
         self.folder = StudyFolder(folder)
         self.surface = SurfaceSearch(
-            self.study, self.folder, self.legal, batch=1, seed=3, stop_at_gain=self.gain, say=self.events.said
+            self.study,
+            self.folder,
+            self.legal,
+            batch=1,
+            seed=3,
+            stop_at_gain=self.gain,
+            say=self.events.said,
+            rows_of=rows_of,
         )
 
     def run(self, traced: TraceRun = NOTHING_RUN) -> str:
@@ -184,6 +200,51 @@ def test_a_resumed_search_goes_on_by_the_same_surface(tmp_path: Path) -> None:
     assert best_config() in both
     assert len(second.notes.comparisons) == 5
     assert (second.notes.weight_loads, second.notes.trace_s) == (1, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "equal", "trusted"), [((30, 30), 2, True), ((30, 31), 1, True), ((30, 20), 1, False)]
+)
+def test_verify_steps_are_held_against_the_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: tuple[int, int], equal: int, trusted: bool
+) -> None:
+    """Three mispredicted settings, and the traces are not followed any more, whatever the throughput."""
+    configs = LegalSpace(SPACE, resolve).configs
+    told = {"prompt_ids": ("p0", "p1"), "rounds_by_prompt": rounds, "tokens_by_prompt": (41, 41)}
+    found = [replace(point, **told) for point in points(configs)]  # type: ignore[arg-type]
+    monkeypatch.setattr(surface_search, "study_surface", lambda *_: found)
+    search = Search(tmp_path, trials=4)
+    assert search.run() == "trials"
+    notes = search.notes
+    assert notes.trusted is trusted
+    assert len(notes.rounds) == 4
+    assert notes.rounds[0]["prompts"] == 2
+    assert notes.rounds[0]["equal_prompts"] == equal
+    assert (notes.rounds[0]["predicted"], notes.rounds[0]["measured"]) == (sum(rounds), 60)
+    sentence = f"search by surface: {4 * equal} of 8 requests took exactly the verify steps that the traces say"
+    assert any(text.startswith(sentence) for text in notes.sentences)
+    doubts = [finding for finding in notes.findings if "are not followed any more: 3 settings took other" in finding]
+    assert bool(doubts) is not trusted
+    # the next driver comes to the same conclusion, before it asks for anything
+    again = Search(tmp_path, search.store.records(), trials=4)
+    again.surface.begin(NOTHING_RUN, search.store.records())
+    assert again.notes.trusted is trusted
+
+
+@pytest.mark.usefixtures("traced")
+def test_prices_are_what_the_study_took(tmp_path: Path) -> None:
+    assert surface_search.prices_of([]) == Prices()
+    search = Search(tmp_path, trials=1)
+    search.pool.run = lambda job: replace(answer(job), launch=replace(launch(), ready_s=40.0))
+    assert search.run() == "trials"
+    (launched,) = search.store.records()
+    switched = [
+        replace(launched, launch=replace(launch(), ready_s=40.0, switch_s=seconds, weights_loaded=False))
+        for seconds in (0.5, 0.7)
+    ]
+    prices = surface_search.prices_of([launched, *switched])
+    assert (prices.launch_s, prices.switch_s) == (40.0, pytest.approx(0.6))
+    assert prices.measure_s == launched.cells[0].duration_s
 
 
 def test_without_a_trace_tpe_is_followed_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

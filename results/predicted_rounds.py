@@ -1,0 +1,144 @@
+"""Verify steps that traces predict for a prompt, beside those that a measurement took for it. Pure.
+
+One request at a time they should be equal to the unit; with more at once numerics of other batches may part them. A
+difference beyond that means that the traces are not of what is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from results.observations import RequestRow
+from results.records import TrialRecord
+from results.request_table import CellKey
+from results.surface import SurfacePoint
+from search_spaces.config import Taps, Triple, layout_label
+
+TOLERATED_ROUNDS = 0.05
+"""The relative difference in verify steps from which on a setting counts as mispredicted."""
+MAX_MISPREDICTED = 3
+"""So many mispredicted settings, and accept lengths from the traces are not believed any more."""
+
+Points = Mapping[tuple[Taps, Triple], SurfacePoint]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundsCheck:
+    """One measured load of one trial. `equal_prompts` of `prompts` took exactly the predicted verify steps."""
+
+    trial_id: str
+    layout: Taps
+    triple: Triple
+    tp_size: int
+    load: CellKey
+    prompts: int
+    equal_prompts: int
+    predicted: int
+    measured: int
+
+    @property
+    def relative_error(self) -> float:
+        return self.measured / self.predicted - 1
+
+    @property
+    def is_off(self) -> bool:
+        return abs(self.relative_error) > TOLERATED_ROUNDS
+
+    @property
+    def words(self) -> str:
+        return f"layout {layout_label(self.layout)} {self.triple} tp {self.tp_size}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "trial": self.trial_id,
+            "layout": layout_label(self.layout),
+            "num_steps": self.triple.num_steps,
+            "eagle_topk": self.triple.eagle_topk,
+            "num_draft_tokens": self.triple.num_draft_tokens,
+            "tp_size": self.tp_size,
+            "concurrency": self.load[0],
+            "request_rate": self.load[1],
+            "prompts": self.prompts,
+            "equal_prompts": self.equal_prompts,
+            "predicted": self.predicted,
+            "measured": self.measured,
+        }
+
+
+def points_by_setting(points: Iterable[SurfacePoint]) -> Points:
+    """Replayed points, of the smallest TP size at which a setting was traced: TP should not change them."""
+    found: dict[tuple[Taps, Triple], SurfacePoint] = {}
+    for point in sorted(points, key=lambda point: point.tp_size):
+        if point.method == "replay":
+            found.setdefault((point.layout, point.triple), point)
+    return found
+
+
+def check_rounds(
+    record: TrialRecord, rows: Mapping[CellKey, Sequence[RequestRow]], points: Points
+) -> tuple[RoundsCheck, ...]:
+    """One check per load; none for a trial that no trace covers, or that has no traced prompt of the same length."""
+    config = record.effective
+    if not record.ok or config.layout is None or config.triple is None:
+        return ()
+    point = points.get((config.layout, config.triple))
+    if point is None:
+        return ()
+    traced = zip(point.prompt_ids, point.tokens_by_prompt, point.rounds_by_prompt, strict=True)
+    predicted = {(prompt, tokens): rounds for prompt, tokens, rounds in traced}
+    checks = []
+    for load, requests in rows.items():
+        pairs = [
+            (predicted[row.prompt_id, row.completion_tokens], row.verify_steps)
+            for row in requests
+            if row.error is None
+            and row.verify_steps is not None
+            and (row.prompt_id, row.completion_tokens) in predicted
+        ]
+        if pairs:
+            checks.append(
+                RoundsCheck(
+                    trial_id=record.trial_id,
+                    layout=config.layout,
+                    triple=config.triple,
+                    tp_size=config.tp_size,
+                    load=load,
+                    prompts=len(pairs),
+                    equal_prompts=sum(expected == took for expected, took in pairs),
+                    predicted=sum(expected for expected, _ in pairs),
+                    measured=sum(took for _, took in pairs),
+                )
+            )
+    return tuple(checks)
+
+
+def rounds_problem(checks: Sequence[RoundsCheck]) -> str | None:
+    """Why accept lengths from traces are not to be believed, in one line; None as long as few settings are off."""
+    off = [check for check in checks if check.is_off]
+    settings = {(check.layout, check.triple, check.tp_size) for check in off}
+    if len(settings) < MAX_MISPREDICTED:
+        return None
+    worst = max(off, key=lambda check: abs(check.relative_error))
+    return (
+        f"{len(settings)} settings took other verify steps than their traces say by more than {TOLERATED_ROUNDS:.0%}, "
+        f"{worst.words} {worst.relative_error:+.0%}"
+    )
+
+
+def rounds_sentences(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What a report says of rows of `RoundsCheck.to_json`; nothing without one."""
+    if not rows:
+        return ()
+    equal, prompts = (sum(row[name] for row in rows) for name in ("equal_prompts", "prompts"))
+    worst = max(rows, key=lambda row: abs(row["measured"] / row["predicted"] - 1))
+    error = worst["measured"] / worst["predicted"] - 1
+    text = f"search by surface: {equal} of {prompts} requests took exactly the verify steps that the traces say"
+    if error:
+        text += (
+            f"; at most {error:+.1%} in one measurement (layout {worst['layout']} ({worst['num_steps']},"
+            f"{worst['eagle_topk']},{worst['num_draft_tokens']}) tp {worst['tp_size']}, "
+            f"concurrency {worst['concurrency']})"
+        )
+    return (text,)
