@@ -42,6 +42,9 @@ from sweeps.planning import SweepPlan, make_plan
 from sweeps.seams import Pool
 from sweeps.spec_schema import SweepSpec
 from sweeps.study_status import objective_of
+from sweeps.tp_traces import plan_tp_traces
+from sweeps.trace_plans import PlannedTrace
+from sweeps.tracing import known_texts, run_traces
 from sweeps.tracking import tracking_observers
 from sweeps.workloads import make_workload
 
@@ -51,7 +54,8 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class IsolationRequest:
     """What the user says beside the spec. `suspect` and `reference` are trial ids or settings in YAML, `trained_on`
-    taps as text, `offline` the draft's accuracy by position. `probe` also reads what the draft is fed."""
+    taps as text, `offline` the draft's accuracy by position. `probe` also reads what the draft is fed, `trace` what it
+    proposes at the suspect's TP size and at tp 1."""
 
     suspect: str | None = None
     reference: str | None = None
@@ -59,26 +63,29 @@ class IsolationRequest:
     offline: tuple[float, ...] = ()
     margin: float = DEFAULT_MARGIN
     probe: bool = True
+    trace: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class IsolationPlan:
-    """What an isolation would compare and do. `probes` are still to be run, `feeds` are kept from before."""
+    """What an isolation would compare and do. `probes` and `traces` are to be run, `feeds` are kept from before."""
 
     ends: IsolationEnds
     corners: tuple[PlannedCorner, ...]
     probes: tuple[ProbePlan, ...]
     feeds: tuple[ProbedFeed, ...]
+    traces: tuple[PlannedTrace, ...] = ()
 
     @property
     def needs_servers(self) -> bool:
-        return bool(self.probes) or any(item.state == "to run" for item in self.corners)
+        return bool(self.probes or self.traces) or any(item.state == "to run" for item in self.corners)
 
     @property
     def servers(self) -> tuple[EngineConfig, ...]:
         """Every configuration that will be started or switched to."""
         wanted = [item.measured.config for item in self.corners if item.state == "to run"]
-        return tuple(dict.fromkeys([*wanted, *(config for plan in self.probes for config in plan.configs)]))
+        recorded = [config for plan in self.probes for config in plan.configs]
+        return tuple(dict.fromkeys([*wanted, *recorded, *(trace.config for trace in self.traces)]))
 
 
 class StudyIsolation:
@@ -118,6 +125,7 @@ class StudyIsolation:
             corners=plan_corners(ends, records, self.folder.rows, self.sweep.context, self.workload),
             probes=tuple(plan for plan, feeds in kept.items() if None in feeds),
             feeds=tuple(feed for feeds in kept.values() if None not in feeds for feed in feeds if feed is not None),
+            traces=self._traces(ends.suspect) if self.request.trace and probe is not False else (),
         )
 
     def run(self, plan: IsolationPlan, pool: Pool, observer: Observer, stop: StopRequest) -> IsolationPlan | None:
@@ -135,7 +143,10 @@ class StudyIsolation:
         )
         if reason == "interrupted":
             return None
+        # each right beside the probe at its TP size, so that no server is started for it alone
+        self._trace([trace for trace in plan.traces if trace.config.tp_size > 1], pool, observer, stop)
         feeds = run_probes(plan.probes, pool=pool, workload=self.workload, target=self.sweep.context.target, stop=stop)
+        self._trace([trace for trace in plan.traces if trace.config.tp_size == 1], pool, observer, stop)
         if stop.requested:
             return None
         for feed in feeds:
@@ -171,6 +182,26 @@ class StudyIsolation:
         content = json.dumps(isolation_json(isolation), indent=1, ensure_ascii=False, allow_nan=False)
         self.folder.write_file(self.folder.path / ISOLATION_FILE, content + "\n")
         return isolation
+
+    def _traces(self, suspect: EngineConfig) -> tuple[PlannedTrace, ...]:
+        return plan_tp_traces(self.folder, suspect, self.sweep.context, self.workload) if self.can_launch else ()
+
+    def _trace(self, plans: Sequence[PlannedTrace], pool: Pool, observer: Observer, stop: StopRequest) -> None:
+        """What a trace fails for is said; the verdicts then do without it."""
+        if not plans or stop.requested:
+            return
+        tp_size, workload = plans[0].config.tp_size, self.workload
+        run_traces(
+            plans,
+            pool=pool,
+            traces=traces_path(self.folder),
+            workload=workload,
+            target=self.sweep.context.target,
+            expected=known_texts(self.folder.records(), self.folder.rows, workload.workload_id, tp_size),
+            stop=stop,
+            retries=self.spec.budget.retries,
+            say=observer.said,
+        )
 
     def _agreements(self, suspect: EngineConfig) -> tuple[TpAgreement, ...]:
         """What traces at two TP sizes say, where a study has them; a damaged trace says nothing."""

@@ -55,6 +55,7 @@ def show_plan(plan: IsolationPlan) -> str:
         format_table(("from the reference", "setting", "state", "trials"), rows),
     ]
     lines += ["", *(f"would probe {config_words(config)}" for probe in plan.probes for config in probe.configs)]
+    lines += [f"would trace {trace.words}, {len(trace.left)} prompts" for trace in plan.traces]
     return "\n".join(lines).rstrip()
 
 
@@ -77,6 +78,7 @@ def plan_json(study: str, plan: IsolationPlan) -> dict[str, Any]:
             for item in plan.corners
         ],
         "probes": [config_words(config) for probe in plan.probes for config in probe.configs],
+        "traces": [trace.to_json() for trace in plan.traces],
     }
 
 

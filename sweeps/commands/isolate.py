@@ -31,6 +31,13 @@ def isolate(
     ] = None,
     margin: Annotated[float, typer.Option(help="Relative difference below which nothing is a cause.")] = 0.02,
     probe: Annotated[bool, typer.Option(help="Also read what the draft is fed, on every rank.")] = True,
+    trace: Annotated[
+        bool,
+        typer.Option(
+            "--trace/--no-trace",
+            help="Also trace what the draft proposes at the suspect's TP size and at tp 1, and how far they agree.",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and run nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -60,6 +67,7 @@ def isolate(
         offline=_accuracies(offline),
         margin=margin,
         probe=probe,
+        trace=trace,
     )
     isolation = StudyIsolation(place.read_spec(), place, request)
     if dry_run:

@@ -6,7 +6,7 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
-from doubles.tracing_server import VOCABULARY, TracingServer, text_of
+from doubles.tracing_server import VOCABULARY, Traceable, text_of
 
 from actors.job import TraceTask, TrialJob
 from actors.load.workload import Workload, prompt_of
@@ -26,21 +26,6 @@ TEXTS = [f"prompt {i}" for i in range(9)]
 TASK = TraceTask(
     workload_id="whole", concurrency=3, vocabulary=VOCABULARY, end_ids=frozenset(), max_bytes=10**7, expected={}
 )
-
-
-class Traceable(TracingServer):
-    """A tracing server that is an engine as well."""
-
-    closed = False
-
-    def apply(self, config: EngineConfig) -> object:
-        raise AssertionError("a trace does not measure")
-
-    def log_tail(self, max_bytes: int = 65536) -> str:
-        return "the log"
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def job(texts: list[str], task: TraceTask = TASK, *, temperature: float = 0.0) -> TrialJob:

@@ -126,6 +126,21 @@ class TracingServer:
         return record.tobytes()
 
 
+class Traceable(TracingServer):
+    """A tracing server that is an engine as well."""
+
+    closed = False
+
+    def apply(self, config: EngineConfig) -> object:
+        raise AssertionError("a trace does not measure")
+
+    def log_tail(self, max_bytes: int = 65536) -> str:
+        return "the log"
+
+    def close(self) -> None:
+        self.closed = True
+
+
 def _handler(server: TracingServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -1,0 +1,46 @@
+"""Traces of a suspect's draft at its TP size and at tp 1: whether parallelism changes what it proposes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from actors.load.workload import Workload
+from results.store import StudyFolder
+from results.study_surface import traces_path
+from results.traces import find_traces
+from search_spaces.config import EngineConfig, Triple
+from search_spaces.rulings import Illegal, RuleContext
+from search_spaces.sglang_rules import resolve_setting
+from sweeps.isolation_ends import setting_of_config
+from sweeps.trace_plans import PlannedTrace, plan_traces
+
+TRACED_PROMPTS = 16
+"""How many prompts are traced: some thousand positions are enough to tell whether the drafts agree."""
+
+
+def plan_tp_traces(
+    folder: StudyFolder, suspect: EngineConfig, context: RuleContext, workload: Workload
+) -> tuple[PlannedTrace, ...]:
+    """What is left to trace of the suspect's layout and topk, the larger TP size first: its server may still run.
+
+    At the steps of a trace that is there already and covers the suspect, so that the two can be compared. Empty at
+    tp 1, and where SGLang would not run one of the two. InputError for a damaged trace.
+    """
+    if suspect.layout is None or suspect.triple is None or suspect.tp_size == 1:
+        return ()
+    steps = max(
+        (
+            trace.facts.num_steps
+            for trace in find_traces(traces_path(folder))
+            if (trace.facts.layout, trace.facts.eagle_topk) == (suspect.layout, suspect.triple.eagle_topk)
+            and trace.facts.workload_id == workload.workload_id
+        ),
+        default=0,
+    )
+    steps = max(steps, suspect.triple.num_steps)
+    triple = Triple(num_steps=steps, eagle_topk=suspect.triple.eagle_topk, num_draft_tokens=steps + 1)
+    configs = [replace(suspect, triple=triple, tp_size=tp_size) for tp_size in (suspect.tp_size, 1)]
+    if any(isinstance(resolve_setting(setting_of_config(config), context), Illegal) for config in configs):
+        return ()
+    plans = plan_traces(traces_path(folder), configs, workload, TRACED_PROMPTS)
+    return tuple(plan for plan in plans if plan.left)
