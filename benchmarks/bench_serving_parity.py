@@ -29,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from actors.load.prompts import choose_prompts
 from actors.load.server_state import Counters, read_counters
 from actors.load.workload import Workload
 from benchmarks.machine import machine
+from benchmarks.result_file import PACKAGES, write_result
 from results.observations import CellObservation, LaunchObservation
 from search_spaces.checkpoints import read_draft, read_target
 from search_spaces.config import EngineConfig, Triple
@@ -184,10 +186,11 @@ def main() -> None:
         request_timeout_s=300.0,
         max_attempts=1,
     )
+    before = machine(*PACKAGES)
     if args.double:
-        report(args, on_double(args, workload), {"server": "timed double", **DOUBLE})
+        report(args, before, on_double(args, workload), {"server": "timed double", **DOUBLE})
     else:
-        report(args, *on_sglang(args, workload))
+        report(args, before, *on_sglang(args, workload))
 
 
 def on_double(args: argparse.Namespace, workload: Workload) -> list[dict[str, Any]]:
@@ -240,14 +243,14 @@ def on_sglang(args: argparse.Namespace, workload: Workload) -> tuple[list[dict[s
     }
 
 
-def report(args: argparse.Namespace, pairs: list[dict[str, Any]], server: dict[str, Any]) -> None:
+def report(
+    args: argparse.Namespace, before: Mapping[str, Any], pairs: list[dict[str, Any]], server: dict[str, Any]
+) -> None:
     """Print the result, and write it when asked to."""
     ours = [round(pair["specsweep"]["accept_length"], 3) for pair in pairs]
     counted = [round(pair["bench_serving"]["accept_length_counted"], 3) for pair in pairs]
-    result = {
-        "command": shlex.join(["python", "benchmarks/bench_serving_parity.py", *sys.argv[1:]]),
+    content = {
         "server": server,
-        "machine": machine("sglang", "torch", "aiohttp"),
         "load": {"prompts": args.count, "max_new_tokens": args.tokens, "concurrency": args.concurrency},
         "throughput_ratio_median": round(statistics.median(pair["throughput_ratio"] for pair in pairs), 4),
         "throughput_ratio_wanted": [0.97, 1.03],
@@ -257,11 +260,8 @@ def report(args: argparse.Namespace, pairs: list[dict[str, Any]], server: dict[s
         "accept_length_bench_serving_prints": [pair["bench_serving"]["accept_length_printed"] for pair in pairs],
         "pairs": pairs,
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(text + "\n", encoding="utf-8")
+    command = shlex.join(["python", "benchmarks/bench_serving_parity.py", *sys.argv[1:]])
+    print(write_result(args.out, command=command, content=content, before=before), end="")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from doubles.timed_server import TimedPlan, schedule_of, script_of
 from actors.load.measurement import measure_cell
 from actors.load.workload import Workload, prompt_of
 from benchmarks.machine import machine
+from benchmarks.result_file import PACKAGES, write_result
 from results.cells import summarise_cell, throughput_pairs
 from results.observations import CellObservation, RequestRow
 from results.stats import overlapping_ratio
@@ -225,7 +226,6 @@ def measure_coverage(
             found.append(estimates(url, slower_url, seed))
             progress(seed + 1)
     return {
-        "schema": 1,
         "runs": runs,
         "prompts": PROMPTS,
         "concurrency": SLOTS,
@@ -263,14 +263,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--out", type=Path, help="write the result as JSON")
     args = parser.parse_args()
-    before = machine("aiohttp", "numpy")
+    before = machine(*PACKAGES)
     result = measure_coverage(args.runs, progress=lambda done: print(f"\r{done}", end="", file=sys.stderr))
     command = f"python -m benchmarks.coverage_http --runs {args.runs}"
-    text = json.dumps({"command": command, "machine": before, **result}, indent=1)
-    print(text)
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(text + "\n", encoding="utf-8")
+    print(write_result(args.out, command=command, content=result, before=before), end="")
 
 
 if __name__ == "__main__":

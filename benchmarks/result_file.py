@@ -12,11 +12,19 @@ from benchmarks.machine import machine
 PACKAGES = ("sglang", "ray", "optuna", "mlflow", "torch")
 
 
-def write_result(path: Path, *, command: str, content: Mapping[str, Any]) -> None:
-    """Write a whole result file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole = {"schema": 1, "command": command, "machine": machine(*PACKAGES), **content}
-    path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+def write_result(
+    path: Path | None, *, command: str, content: Mapping[str, Any], before: Mapping[str, Any] | None = None
+) -> str:
+    """Write a whole result file, or none; returns what is in it.
+
+    `before` is what `machine` said before anything was measured; without it the load is that of now.
+    """
+    whole = {"schema": 1, "command": command, "machine": before or machine(*PACKAGES), **content}
+    text = json.dumps(whole, indent=1) + "\n"
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return text
 
 
 def write_section(path: Path, section: str, *, command: str, content: Mapping[str, Any]) -> None:

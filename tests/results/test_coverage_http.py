@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks.coverage_http import measure_coverage
 from benchmarks.machine import machine
+from benchmarks.result_file import PACKAGES, write_result
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "coverage_http.json"
 STATISTICS = {
@@ -36,10 +36,10 @@ def test_a_run_over_http_holds_the_truth() -> None:
 @pytest.mark.evidence
 @pytest.mark.timeout(1800)
 def test_a_hundred_runs_over_http_hold_the_truth() -> None:
-    before = machine("aiohttp", "numpy")
+    before = machine(*PACKAGES)
     result = measure_coverage(runs=100)
     command = "python -m benchmarks.coverage_http --out benchmarks/results/coverage_http.json"
-    RESULTS.write_text(json.dumps({"command": command, "machine": before, **result}, indent=1) + "\n", encoding="utf-8")
+    write_result(RESULTS, command=command, content=result, before=before)
     for name, found in result["statistics"].items():
         assert found["covered"] >= 0.93, (name, found)
         assert (found["half_width_over_exact"] or 1.0) <= 1.5, (name, found)

@@ -8,14 +8,13 @@ Baselines, confirmations and checks count in both, however many there were.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from demo_sweeps import ROOT, run_sweep
 
-from benchmarks.machine import machine
+from benchmarks.result_file import write_result
 from results.records import TrialRecord
 from results.store import StudyFolder
 from results.summary import CellSummary
@@ -48,9 +47,6 @@ def test_at_most_half_of_the_requests_and_the_same_winner(tmp_path: Path) -> Non
     adaptive = Sweep(tmp_path, "adaptive", half_width)
     share = adaptive.requests / fixed.requests
     result = {
-        "schema": 1,
-        "command": "python -m pytest -m evidence tests/sweeps/test_adaptive_stopping_on_servers.py",
-        "machine": machine("sglang", "torch"),
         "load": {"prompts": PROMPTS, "max_new_tokens": TOKENS, "concurrency": CONCURRENCY},
         "half_width": round(half_width, 4),
         "share_of_requests": round(share, 3),
@@ -58,7 +54,11 @@ def test_at_most_half_of_the_requests_and_the_same_winner(tmp_path: Path) -> Non
         "fixed": fixed.to_json(),
         "adaptive": adaptive.to_json(),
     }
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_result(
+        RESULTS,
+        command="python -m pytest -m evidence tests/sweeps/test_adaptive_stopping_on_servers.py",
+        content=result,
+    )
     assert adaptive.winner == fixed.winner
     assert fixed.requests == PROMPTS * len(fixed.cells)
     assert share <= 0.5

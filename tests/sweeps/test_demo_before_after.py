@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from demo_sweeps import ROOT, specsweep
 
-from benchmarks.machine import machine
+from benchmarks.result_file import write_result
 from results.search_notes import read_notes
 from results.store import StudyFolder
 
@@ -35,15 +35,12 @@ def test_the_demo_needs_fewer_weight_loads_for_the_same_winner(tmp_path: Path) -
     after = Demo(tmp_path, "demo-after", AFTER)
     ended = Demo(tmp_path, "demo-ended", AFTER + ENDED)
     result = {
-        "schema": 1,
-        "command": "python -m pytest -m evidence tests/sweeps/test_demo_before_after.py",
-        "machine": machine("sglang", "torch", "optuna"),
         "spec": "sweeps/specs/demo.yaml",
         "before": before.to_json(),
         "after": after.to_json(),
         "after_stopping_at_1_percent": ended.to_json(),
     }
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_result(RESULTS, command="python -m pytest -m evidence tests/sweeps/test_demo_before_after.py", content=result)
     assert before.settings == after.settings
     assert ended.settings <= after.settings
     assert after.weight_loads < before.weight_loads / 1.5

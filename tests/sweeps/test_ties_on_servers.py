@@ -6,7 +6,6 @@ settings of one: they are searched, launched and measured apart.
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from demo_sweeps import ROOT, run_sweep
 
-from benchmarks.machine import machine
+from benchmarks.result_file import write_result
 
 RESULTS = ROOT / "benchmarks" / "results" / "ties.json"
 PROMPTS, TOKENS = 96, 64
@@ -45,16 +44,13 @@ def test_equals_tie_and_a_worse_setting_is_worse(tmp_path: Path) -> None:
     floor = report["noise_floor"]
     rows = [row_of(setting) for setting in report["settings"]]
     result = {
-        "schema": 1,
-        "command": "python -m pytest -m evidence tests/sweeps/test_ties_on_servers.py",
-        "machine": machine("sglang", "torch"),
         "load": {"prompts": PROMPTS, "max_new_tokens": TOKENS, "concurrency": 4},
         "noise_floor": floor,
         "summary": report["summary"],
         "settings": rows,
         "baseline": [row_of(setting) for setting in report["baselines"]],
     }
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_result(RESULTS, command="python -m pytest -m evidence tests/sweeps/test_ties_on_servers.py", content=result)
     assert floor["repeats"] >= 5
     assert [row["layout"] for row in rows] == ["0,3,7", "0,3,7", "5,6,7", "5,6,7"]
     best, equal, *worse = rows
