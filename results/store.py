@@ -22,7 +22,8 @@ from typing import Any
 
 from results.durable_files import TEMPORARY_PREFIX, create_folder, remove_leftovers, replace_file
 from results.launch_script import launch_file_name, launch_script
-from results.observations import LaunchObservation, RequestRow
+from results.observations import CellObservation, LaunchObservation, RequestRow
+from results.observed_cells import OBSERVED_FILE, decode_cells
 from results.record_json import decode_record, encode_record
 from results.records import TrialRecord
 from results.request_table import CellKey, RowsByCell, decode_rows, encode_rows
@@ -176,6 +177,20 @@ class StudyFolder:
     def rows(self, trial_id: str) -> dict[CellKey, tuple[RequestRow, ...]]:
         """The request rows of a trial by cell; empty when it measured none. InputError when unreadable."""
         return decode_rows(self.trial_file(trial_id, ROWS_FILE))
+
+    def observations(self, trial_id: str) -> tuple[CellObservation, ...]:
+        """Everything that a trial's cells observed, rows and all, from which its summaries can be computed again.
+
+        Empty when it measured none, or was recorded before observations were kept. InputError when unreadable.
+        """
+        path = self.trial_file(trial_id, OBSERVED_FILE)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+        return decode_cells(content, self.rows(trial_id), name=str(path))
 
 
 def _natural_order(name: str) -> tuple[tuple[int, int, str], ...]:

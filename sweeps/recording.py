@@ -8,6 +8,7 @@ from typing import Protocol
 from actors.job import TrialOutcome
 from results.cells import summarised
 from results.observations import RequestRow
+from results.observed_cells import OBSERVED_FILE, encode_cells
 from results.records import RECORD_SCHEMA, TrialRecord
 from results.request_table import CellKey
 from sweeps.tasks import Task
@@ -57,8 +58,9 @@ def record_of(study: str, task: Task, outcome: TrialOutcome) -> TrialRecord:
 
 
 def write_record(store: Store, record: TrialRecord, outcome: TrialOutcome) -> None:
-    """Put the record, the request rows and the server's log on disk."""
+    """Put the record, all that was observed and the server's log on disk."""
     rows: dict[CellKey, Sequence[RequestRow]] = {
         (cell.concurrency, cell.request_rate): cell.rows for cell in outcome.cells
     }
-    store.write_trial(record, rows, {SERVER_LOG: outcome.server_log.encode()})
+    files = {SERVER_LOG: outcome.server_log.encode(), OBSERVED_FILE: encode_cells(outcome.cells)}
+    store.write_trial(record, rows, files)

@@ -72,6 +72,13 @@ def _endpoint(spec: SweepSpec) -> Iterator[Problem]:
         values = getattr(spec.space, name)
         if len(values) > 1:
             yield ("space", name), f"{len(values)} values, but engine.kind: endpoint cannot change its server; give one"
+    if spec.space.layout != ("shipped",):
+        layouts = ", ".join(spec.space.layout_labels)
+        yield (
+            ("space", "layout"),
+            f"{layouts}, but a running server feeds its draft what the draft's config says, and tells no layout;"
+            " legal with engine.kind: endpoint: shipped",
+        )
     if spec.space.flags:
         yield ("space", "flags"), "flags cannot be changed on a running server (engine.kind: endpoint)"
     if spec.suspect is not None:

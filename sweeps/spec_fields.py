@@ -159,6 +159,10 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if not values:
         raise ValueError("the list is empty")
+    return _not_twice(values)
+
+
+def _not_twice(values: tuple[Any, ...]) -> tuple[Any, ...]:
     seen: set[tuple[type, Any]] = set()
     for value in values:
         if (type(value), value) in seen:
@@ -214,5 +218,5 @@ Counts = Annotated[tuple[Count, ...], *_VALUES, _values_schema(_COUNT_SCHEMA)]
 CountsOrNull = Annotated[
     tuple[CountOrNull, ...], *_VALUES, _values_schema({"anyOf": [_COUNT_SCHEMA, {"type": "null"}]})
 ]
-Rates = Annotated[tuple[Rate, ...], BeforeValidator(_expand_range)]
+Rates = Annotated[tuple[Rate, ...], BeforeValidator(_expand_range), AfterValidator(_not_twice)]
 SweptValues = Annotated[tuple[Swept, ...], *_VALUES, _values_schema(_FLAG_SCHEMA)]

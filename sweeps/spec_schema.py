@@ -204,7 +204,7 @@ class WorkloadSpec(Section):
     prompts: Prompts = Field(
         64,
         description="A count of built-in prompts, a built-in set (chat, code, mathematics), a .jsonl or .json file, a "
-        "folder of .txt files (paths relative to the spec), or hf:DATASET.",
+        "folder of .txt files (paths relative to the spec), or hf:DATASET, hf:DATASET:SPLIT, hf:DATASET:CONFIG:SPLIT.",
     )
     count: Count | None = Field(
         None, description="How many prompts of a set, file, folder or dataset, chosen by the seed; by default all."

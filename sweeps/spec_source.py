@@ -131,7 +131,14 @@ class SpecSource:
         return self._file(text) if "/" in text else text
 
     def _prompts(self, text: str) -> str:
-        return text if text in builtin_set_names() or text.startswith(DATASET_PREFIX) else self._file(text)
+        if text in builtin_set_names():
+            return text
+        if not text.startswith(DATASET_PREFIX):
+            return self._file(text)
+        name, colon, rest = text.removeprefix(DATASET_PREFIX).partition(":")
+        # a dataset that was saved to a folder, else one of the hub's
+        saved = bool(name) and (name.startswith((".", "~")) or (self.folder / name).is_dir())
+        return f"{DATASET_PREFIX}{self._file(name)}{colon}{rest}" if saved else text
 
     def _file(self, text: str) -> str:
         # no resolve(): a virtual environment's python is a symlink that must stay one

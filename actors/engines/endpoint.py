@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import shlex
 import urllib.error
@@ -21,7 +22,16 @@ from search_spaces.errors import EnvironmentProblem, InputError
 
 INFO_TIMEOUT_S = 15.0
 _INFO_PATHS = ("/server_info", "/get_server_info")  # the second is the older name
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the API key to wherever it points, and requests for text do not follow one."""
+
+    def redirect_request(self, *args: Any, **more: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,24 +64,49 @@ class Endpoint:
 
         EnvironmentProblem, in one line, when nothing answers, the key is missing or refused, or it is no SGLang server.
         """
+        headers = self._headers()
         for path in _INFO_PATHS:
-            request = urllib.request.Request(self.base_url + path, headers=authorization(self.api_key_env))  # noqa: S310
+            request = urllib.request.Request(self.base_url + path, headers=headers)  # noqa: S310
             try:
                 with _OPENER.open(request, timeout=INFO_TIMEOUT_S) as answer:
-                    content = json.load(answer)
+                    text = answer.read()
             except urllib.error.HTTPError as error:
                 if error.code == 404:
                     continue
-                raise EnvironmentProblem(self._refusal(error.code)) from error
-            except (OSError, ValueError) as error:
+                raise EnvironmentProblem(self._refusal(error.code, error.headers.get("Location"))) from error
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", error)
                 raise EnvironmentProblem(f"nothing usable answers at {self.base_url}: {_one_line(reason)}") from error
-            if not isinstance(content, dict):
-                break
-            return content
-        raise EnvironmentProblem(f"{self.base_url} answers, but is not an SGLang server: it has no /server_info")
+            return self._checked(text, path)
+        raise EnvironmentProblem(f"{self._answers}: it has no /server_info")
 
-    def _refusal(self, status: int) -> str:
+    def _headers(self) -> dict[str, str]:
+        """With a key that can be sent as it is: the error for another one would quote it."""
+        headers = authorization(self.api_key_env)
+        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+            raise EnvironmentProblem(
+                f"the API key in {self.api_key_env} holds a line break or another character that no key can have"
+            )
+        return headers
+
+    def _checked(self, text: bytes, path: str) -> dict[str, Any]:
+        """What the server says, if it is one of SGLang's: others may answer at that path as well."""
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise EnvironmentProblem(f"{self._answers}: its {path} is not JSON") from error
+        if not isinstance(content, dict) or not isinstance(content.get("model_path"), str):
+            raise EnvironmentProblem(f"{self._answers}: its {path} names no model_path")
+        return content
+
+    @property
+    def _answers(self) -> str:
+        return f"{self.base_url} answers, but is not an SGLang server"
+
+    def _refusal(self, status: int, location: str | None) -> str:
+        if 300 <= status < 400:
+            to = _one_line(location or "nowhere")
+            return f"{self.base_url} redirects to {to}; name the server that answers itself"
         if status in (401, 403):
             wrong = f"the key in {self.api_key_env} is refused" if self.api_key_env else "it wants an API key"
             return f"{self.base_url}: HTTP {status}: {wrong}"

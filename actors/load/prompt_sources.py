@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,10 +46,11 @@ def read_prompts(source: str | Path, text_field: str = "text") -> tuple[RawPromp
     """All prompts of a source, in its order.
 
     A source is a `.jsonl` file of objects, a `.json` file with a list of them (as ShareGPT's), a folder of `.txt`
-    files, or `hf:NAME` or `hf:NAME:SPLIT` for a Hugging Face dataset (`hf:FOLDER` for one saved to disk). An object
-    holds its prompt in `text_field`, in `messages` (role and content; what follows the last user's turn is dropped), or
-    in `conversations` (ShareGPT; the first user's turn is taken, an entry without one is left out). InputError names
-    the file and line of what is wrong; EnvironmentProblem when the package `datasets` or the network is missing.
+    files, or `hf:NAME`, `hf:NAME:SPLIT` or `hf:NAME:CONFIG:SPLIT` for a Hugging Face dataset (`hf:FOLDER` for one saved
+    to disk). An object holds its prompt in `text_field`, in `messages` (role and content, which is a text or a list of
+    text parts; what follows the last user's turn is dropped), or in `conversations` (ShareGPT; the first user's turn is
+    taken, an entry without one is left out). InputError names the file and line of what is wrong; EnvironmentProblem
+    when the package `datasets` or the network is missing.
     """
     if str(source).startswith(DATASET_PREFIX):
         return tuple(_dataset(str(source), text_field))
@@ -158,11 +160,24 @@ def _messages(value: object, where: str) -> Messages:
     for number, (role, content) in enumerate(_turns(value, where), start=1):
         if not isinstance(role, str):
             raise InputError(f"{where}: turn {number} has no role")
-        messages.append({"role": role, "content": _checked_text(content, f"{where}: turn {number}")})
+        messages.append({"role": role, "content": _content_text(content, f"{where}: turn {number}")})
     last_user = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=-1)
     if last_user < 0:
         raise InputError(f"{where}: no turn has the role 'user'")
     return tuple(messages[: last_user + 1])
+
+
+def _content_text(content: object, where: str) -> str:
+    """A turn's text; out of parts, which may hold nothing but text."""
+    if not isinstance(content, list):
+        return _checked_text(content, where)
+    texts = []
+    for number, part in enumerate(content, start=1):
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            raise InputError(f"{where}: part {number} is {kind!r}; legal are parts of the type 'text'")
+        texts.append(part["text"])
+    return _checked_text("".join(texts), where)
 
 
 def _first_user_turn(value: object, where: str) -> str | None:
@@ -173,22 +188,25 @@ def _first_user_turn(value: object, where: str) -> str | None:
 
 
 def _dataset(source: str, text_field: str) -> Iterator[RawPrompt]:
-    name, _, split = source.removeprefix(DATASET_PREFIX).partition(":")
+    # a split may be sliced, as in train[:100]
+    parts = re.fullmatch(r"([^:]*)(?::([^:\[\]]+)(?=:))?(?::(.+))?", source.removeprefix(DATASET_PREFIX))
+    if parts is None or not parts[1]:
+        raise InputError(f"prompts: {source} names no dataset; write hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT")
     try:
         import datasets
     except ImportError as error:
         raise EnvironmentProblem(f"{source} needs the package `datasets`: pip install 'specsweep[datasets]'") from error
-    rows = _dataset_rows(datasets, name, split or "train", source)
+    rows = _dataset_rows(datasets, parts[1], parts[2], parts[3] or "train", source)
     yield from _contents(((f"{source}: row {number}", row) for number, row in enumerate(rows, start=1)), text_field)
 
 
-def _dataset_rows(datasets: Any, name: str, split: str, source: str) -> Iterable[object]:
+def _dataset_rows(datasets: Any, name: str, config: str | None, split: str, source: str) -> Iterable[object]:
     try:
         if Path(name).is_dir():
             loaded = datasets.load_from_disk(name)
             rows = loaded[split] if isinstance(loaded, dict) else loaded
         else:
-            rows = datasets.load_dataset(name, split=split)
+            rows = datasets.load_dataset(name, config, split=split)
     except (ValueError, KeyError, FileNotFoundError, datasets.exceptions.DatasetNotFoundError) as error:
         raise InputError(f"prompts: {source} cannot be loaded: {_one_line(error)}") from error
     except OSError as error:

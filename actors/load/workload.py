@@ -56,6 +56,10 @@ class Workload:
     min_prompts: int = 16
 
     def __post_init__(self) -> None:
+        self._check_load()
+        self._check_prompts()
+
+    def _check_load(self) -> None:
         for name, numbers in (
             ("concurrency", self.concurrency),
             ("max_new_tokens", (self.max_new_tokens,)),
@@ -66,6 +70,9 @@ class Workload:
         for name, values in (("request_rate", self.request_rate), ("request_timeout_s", (self.request_timeout_s,))):
             if not all(math.isfinite(value) and value > 0 for value in values):
                 raise ValueError(f"{name} must be finite and above 0, not {values}")
+        for name, loads in (("concurrency", self.concurrency), ("request_rate", self.request_rate)):
+            if len(set(loads)) != len(loads):
+                raise ValueError(f"{name} holds a value twice, {loads}: every value is one cell")
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise ValueError(f"temperature must be 0 or more, not {self.temperature}")
         if self.half_width is not None and not 0 < self.half_width < 1:
@@ -74,6 +81,8 @@ class Workload:
             raise ValueError(f"min_prompts must be 2 or more, not {self.min_prompts}")
         if not self.concurrency and not self.request_rate:
             raise ValueError("a workload needs a concurrency or a request_rate")
+
+    def _check_prompts(self) -> None:
         if not self.prompts:
             raise ValueError("a workload needs at least one prompt")
         measured = {prompt.prompt_id for prompt in self.prompts}
@@ -115,8 +124,3 @@ class Workload:
         texts = sorted(prompt.text for prompt in self.prompts)
         shared = sum(_common_prefix(first, second) for first, second in itertools.pairwise(texts))
         return shared / sum(len(text) for text in texts)
-
-    @property
-    def unfilled_concurrency(self) -> tuple[int, ...]:
-        """The concurrencies that the prompts cannot fill, as each prompt is sent once per cell."""
-        return tuple(concurrency for concurrency in self.concurrency if concurrency > len(self.prompts))

@@ -85,6 +85,25 @@ def test_paths_are_relative_to_the_spec_file(tmp_path: Path, monkeypatch: pytest
     assert load_spec(path, ["engine.python=python3.11"]).engine.python == "python3.11"
 
 
+@pytest.mark.parametrize(
+    ("prompts", "read"),
+    [
+        ("hf:saved", "hf:{folder}/saved"),
+        ("hf:saved:test", "hf:{folder}/saved:test"),
+        ("hf:./elsewhere:main:test[:5]", "hf:{folder}/elsewhere:main:test[:5]"),
+        ("hf:org/set:test", "hf:org/set:test"),
+    ],
+)
+def test_a_saved_dataset_is_relative_to_the_spec_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompts: str, read: str
+) -> None:
+    folder = tmp_path / "specs"
+    (folder / "saved").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    spec = load_spec(write_spec(folder, MINIMAL + f"workload: {{prompts: '{prompts}'}}\n"))
+    assert spec.workload.prompts == read.format(folder=folder)
+
+
 def test_a_repo_id_is_found_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = tmp_path / "hub" / "models--org--draft" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
@@ -128,6 +147,15 @@ CASES = [
         "engine: {kind: endpoint, url: 'http://h:1'}\nspace: {num_steps: [1, 3]}\n",
         ":2: space.num_steps: 2 values, but engine.kind: endpoint cannot change its server; give one",
     ),
+    (
+        "engine: {kind: endpoint, url: 'http://h:1'}\nspace: {layout: [[2, 4, 5]]}\n",
+        ":2: space.layout: 2,4,5, but a running server feeds its draft what the draft's config says",
+    ),
+    (
+        "engine: {kind: endpoint, url: 'http://h:1'}\nspace: {layout: [default]}\n",
+        "legal with engine.kind: endpoint: shipped",
+    ),
+    ("workload: {request_rate: [2, 2.0]}\n", ":1: workload.request_rate: 2.0 is in the list twice"),
     (
         "engine: {kind: endpoint, url: 'http://h:1'}\nspace: {}\nsuspect: {}\n",
         ":3: suspect: another setting cannot be measured on a running server",

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
+import threading
+from collections.abc import Iterator
+
 import pytest
 from doubles.timed_server import TimedPlan, TimedServer
 
@@ -67,6 +72,75 @@ def test_silence_is_trouble_that_the_setting_did_not_cause() -> None:
     failure = RunningServer(Endpoint(url="http://127.0.0.1:1")).apply(RUNS)
     assert isinstance(failure, Failure)
     assert failure.is_infrastructure
+
+
+@pytest.mark.parametrize("key", ["s3cret\n", "s3\r\ncret", "s3cret\t", "s3crét"])
+def test_a_key_that_cannot_be_sent_is_not_shown(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("THE_KEY", key)
+    endpoint = Endpoint(url="http://127.0.0.1:1", api_key_env="THE_KEY")
+    with pytest.raises(EnvironmentProblem, match="the API key in THE_KEY holds a line break or another") as problem:
+        endpoint.server_info()
+    failure = RunningServer(endpoint).apply(RUNS)
+    assert isinstance(failure, Failure)
+    assert not any(part in str(problem.value) + failure.message for part in ("s3c", "s3\\", "cret"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"detail": "ok"}', "its /server_info names no model_path"),
+        (b'{"vllm_config": "model=\'m\'"}', "its /server_info names no model_path"),
+        (b'["a"]', "its /server_info names no model_path"),
+        (b"<!doctype html><title>hello</title>", "its /server_info is not JSON"),
+        (b"\xff\xfe", "its /server_info is not JSON"),
+    ],
+)
+def test_somebody_else_who_answers_is_not_taken_for_sglang(content: bytes, words: str) -> None:
+    with answering(200, content) as url, pytest.raises(EnvironmentProblem) as problem:
+        Endpoint(url=url).server_info()
+    assert f"{url} answers, but is not an SGLang server: {words}" in str(problem.value)
+
+
+def test_a_redirect_is_not_followed_with_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_KEY", "s3cret")
+    with (
+        TimedServer(PLAN) as other,
+        answering(302, b"", location=other.url + "/server_info") as url,
+        pytest.raises(EnvironmentProblem, match=f"redirects to {other.url}/server_info; name the server"),
+    ):
+        Endpoint(url=url, api_key_env="THE_KEY").server_info()
+
+
+def test_bytes_that_are_no_http_are_said() -> None:
+    with answering(-1, b"SSH-2.0-OpenSSH\r\n") as url, pytest.raises(EnvironmentProblem, match="nothing usable"):
+        Endpoint(url=url).server_info()
+
+
+@contextlib.contextmanager
+def answering(status: int, content: bytes, location: str | None = None) -> Iterator[str]:
+    """A server that says the same to every GET; bytes that are no HTTP with status -1."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if status < 0:
+                self.wfile.write(content)
+                return
+            self.send_response(status)
+            if location is not None:
+                self.send_header("Location", location)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join(10)
 
 
 def test_the_key_is_named_but_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,14 @@ def test_messages_go_through_the_targets_template(tiny_pair: TinyPair, conversat
     assert len(chosen.template_hash) == 16
 
 
+def test_text_parts_are_one_text(tiny_pair: TinyPair, tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "once upon"}, {"type": "text", "text": " a time"}]
+    path = tmp_path / "parts.jsonl"
+    path.write_text(json.dumps({"messages": [{"role": "user", "content": parts}]}) + "\n", encoding="utf-8")
+    (prompt,) = load_prompts(path, seed=0, warmup_count=0, target_path=tiny_pair.target).prompts
+    assert prompt.text == "user: once upon a time\nassistant:"
+
+
 def test_built_in_prompts_use_the_template_that_a_target_has(tiny_pair: TinyPair) -> None:
     chosen = builtin_prompts(3, 5, target_path=tiny_pair.target)
     plain = builtin_prompts(3, 5)
@@ -129,6 +137,36 @@ class TestDatasets:
         assert load_prompts(f"hf:{tmp_path / 'set'}:test", seed=0, warmup_count=0).prompts[0].text == "a"
         with pytest.raises(InputError, match="cannot be loaded"):
             load_prompts(f"hf:{tmp_path / 'set'}", seed=0)
+
+    @pytest.mark.parametrize(
+        ("source", "loaded"),
+        [
+            ("hf:org/set", ("org/set", None, "train")),
+            ("hf:org/set:test", ("org/set", None, "test")),
+            ("hf:org/set:main:test", ("org/set", "main", "test")),
+            ("hf:org/set:train[:100]", ("org/set", None, "train[:100]")),
+            ("hf:org/set:main:train[5:100]", ("org/set", "main", "train[5:100]")),
+        ],
+    )
+    def test_a_dataset_may_have_a_configuration_and_a_split(
+        self, monkeypatch: pytest.MonkeyPatch, source: str, loaded: tuple[str, str | None, str]
+    ) -> None:
+        datasets = pytest.importorskip("datasets")
+        asked = []
+
+        def load(name: str, config: str | None, *, split: str) -> list[dict[str, object]]:
+            asked.append((name, config, split))
+            return [{"conversations": [{"from": "human", "value": "a question"}]}]
+
+        monkeypatch.setattr(datasets, "load_dataset", load)
+        (prompt,) = load_prompts(source, seed=0, warmup_count=0).prompts
+        assert prompt.text == "a question"
+        assert asked == [loaded]
+
+    @pytest.mark.parametrize("source", ["hf:", "hf::test"])
+    def test_no_dataset_at_all_is_the_users_error(self, source: str) -> None:
+        with pytest.raises(InputError, match=f"{source} names no dataset; write hf:NAME"):
+            load_prompts(source, seed=0)
 
     def test_without_the_package_the_environment_is_to_blame(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "datasets", None)

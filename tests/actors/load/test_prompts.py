@@ -145,7 +145,11 @@ BAD_FILES = {
     "turn.jsonl": ('{"messages": ["a"]}', r"turn\.jsonl:1: messages: turn 1 is not an object"),
     "parts.jsonl": (
         '{"messages": [{"role": "user", "content": [{"type": "image"}]}]}',
-        r"parts\.jsonl:1: messages: turn 1: a text",
+        r"parts\.jsonl:1: messages: turn 1: part 1 is 'image'; legal are parts of the type 'text'",
+    ),
+    "empty_parts.jsonl": (
+        '{"messages": [{"role": "user", "content": []}]}',
+        r"empty_parts\.jsonl:1: messages: turn 1: the text is empty",
     ),
     "chat.jsonl": (
         '{"messages": [{"role": "user", "content": "a"}]}',
@@ -224,10 +228,6 @@ def test_shared_prefixes_are_measured() -> None:
     assert workload_of("abc").shared_prefix_share == 0
 
 
-def test_concurrency_beyond_the_prompts_is_named() -> None:
-    assert workload_of("ab", "cd", concurrency=(1, 2, 4)).unfilled_concurrency == (4,)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -240,6 +240,8 @@ def test_concurrency_beyond_the_prompts_is_named() -> None:
         ({"request_rate": (0.0,)}, "request_rate must be finite and above 0"),
         ({"request_rate": (float("inf"),)}, "request_rate must be finite and above 0"),
         ({"temperature": float("nan")}, "temperature must be 0 or more"),
+        ({"concurrency": (4, 1, 4)}, "concurrency holds a value twice"),
+        ({"request_rate": (2.0, 2.0)}, "request_rate holds a value twice"),
         ({"max_attempts": 0}, "max_attempts must be"),
         ({"request_timeout_s": -1.0}, "request_timeout_s must be"),
     ],
