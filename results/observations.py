@@ -85,8 +85,9 @@ class LaunchObservation:
     `ready_s` is the time from the decision to launch to the first answer: the end of the server before it and an
     interpreter to fork from included.
     `switch_s` is set when a running server changed to this configuration without a launch, and says how long it took;
-    `pools` is then the largest triple that the server's memory pools were made for. `weights_loaded` is False when the
-    server ran already, so that this trial cost no launch.
+    `pools` is then the largest triple that the server's memory pools were made for, and `graphs_s` and `graphs_gb` are
+    what the CUDA graphs of the new configuration took of that time, and of GPU memory. `weights_loaded` is False when
+    the server ran already, so that this trial cost no launch.
     `simulated` is what replaces real acceptance there (`SGLANG_SIMULATE_ACC_LEN=3.24`), None when nothing does.
     `files` are (path, content) of small files that the command reads and that were made for it, such as the draft's
     config for a layout; `environment` are the variables, beside the user's own, that the command needs.
@@ -104,6 +105,8 @@ class LaunchObservation:
     findings: tuple[str, ...] = ()
     switch_s: float | None = None
     pools: Triple | None = None
+    graphs_s: float | None = None
+    graphs_gb: float | None = None
     weights_loaded: bool = True
     files: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     environment: tuple[tuple[str, str], ...] = ()

@@ -19,6 +19,7 @@ from actors.engines.guarded_process import GuardedProcess
 from actors.engines.launch_log import tail
 from actors.engines.ports import PortLease
 from actors.engines.readiness import read_log, wait_until_ready
+from actors.engines.server_http import freeze_garbage
 from actors.engines.server_spec import ServerSpec
 from results.failures import Failure
 from results.observations import LaunchObservation
@@ -81,6 +82,7 @@ class LaunchedServer:
         if verification.mismatch is not None:
             log_tail = tail(read_log(self.log))
             return Failure(phase="verify", kind="mismatch", message=verification.mismatch, log_tail=log_tail)
+        freeze_garbage(self.base_url)
         self._shared_memory = mapped_shared_memory(descendants(self.process.guard_pid))
         self.launch = self._observe(info, verification.findings)
         return self.launch

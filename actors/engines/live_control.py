@@ -32,21 +32,39 @@ TRIPLE_NAMES = ("num_steps", "eagle_topk", "num_draft_tokens")
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
+NOT_WHILE_RUNNING = (
+    "enable_dp_attention",
+    "enable_multi_layer_eagle",
+    "enable_two_batch_overlap",
+    "enable_pdmux",
+    "speculative_adaptive",
+)
+"""Arguments under which a state that is built later is not what a launch builds
+(`adaptive_unsupported_reason`, srt/speculative/adaptive_spec_params.py)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Switched:
-    """Every rank runs the order. `elapsed_s` is from the order to the last answer."""
+    """Every rank runs the order, as it says itself. `elapsed_s` is from the order to the last answer.
+
+    `graphs_s` of it were spent on CUDA graphs, which take `graphs_gb` more GPU memory: those of the rank with most.
+    `not_freed` names what some rank still holds of the state before.
+    """
 
     elapsed_s: float
     running: Mapping[str, Any]
+    graphs_s: float
+    graphs_gb: float
+    not_freed: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class NotSwitched:
-    """What the server runs now is unknown: it must be launched anew. `reason` is one line. `no_plugin` when nobody
-    answered at all: no other server would."""
+    """What the server runs now is unknown: it must be launched anew. `reason` is one line. `for_good` when no other
+    server would be switched either, as nobody answers at all or an argument forbids it."""
 
     reason: str
-    no_plugin: bool = False
+    for_good: bool = False
 
 
 def why_not_switchable(running: EngineConfig, wanted: EngineConfig, pools: Triple) -> str | None:
@@ -63,6 +81,12 @@ def why_not_switchable(running: EngineConfig, wanted: EngineConfig, pools: Tripl
         if getattr(wanted.triple, name) > getattr(pools, name):
             return f"{name} {getattr(wanted.triple, name)} is beyond the server's pools for {pools}"
     return None
+
+
+def why_never_switchable(args: Mapping[str, Any]) -> str | None:
+    """Why a server with these arguments can only be launched; None if it can be switched."""
+    found = [name for name in NOT_WHILE_RUNNING if args.get(name)]
+    return f"SGLang builds nothing anew while it runs with {found[0]}" if found else None
 
 
 def with_room(config: EngineConfig, pools: Triple | None) -> EngineConfig:
@@ -127,22 +151,29 @@ class LiveControl:
             if not is_alive():
                 return NotSwitched(reason="the server died during the switch")
             if time.monotonic() > deadline:
-                return NotSwitched(reason=_silence(answers, ranks, patience_s), no_plugin=not answers)
+                return NotSwitched(reason=_silence(answers, ranks, patience_s), for_good=not answers)
             time.sleep(POLL_S)
-        return _judge(order, answers, time.monotonic() - started)
+        return _judge(config, answers, time.monotonic() - started)
 
 
-def _judge(order: Order, answers: tuple[Answer, ...], elapsed_s: float) -> Switched | NotSwitched:
+def _judge(config: EngineConfig, answers: tuple[Answer, ...], elapsed_s: float) -> Switched | NotSwitched:
+    """A layout's taps are the indices of the target's loop at which it captures (`search_spaces.capture`)."""
+    assert config.layout is not None
+    wanted: dict[str, Any] = {name: getattr(config.triple, name) for name in TRIPLE_NAMES}
+    wanted["layers_to_capture"] = sorted(config.layout)
     for answer in answers:
         if answer.error is not None:
             return NotSwitched(reason=f"rank {answer.rank}: {answer.error}")
-        for name in TRIPLE_NAMES:
-            if answer.running.get(name) != getattr(order, name):
-                said = answer.running.get(name)
-                return NotSwitched(reason=f"rank {answer.rank} runs {name} {said}, not {getattr(order, name)}")
-    if any(answer.running != answers[0].running for answer in answers):
-        return NotSwitched(reason="the ranks run different settings")
-    return Switched(elapsed_s=elapsed_s, running=answers[0].running)
+        for name, value in wanted.items():
+            if answer.running.get(name) != value:
+                return NotSwitched(reason=f"rank {answer.rank} runs {name} {answer.running.get(name)}, not {value}")
+    return Switched(
+        elapsed_s=elapsed_s,
+        running=answers[0].running,
+        graphs_s=max(answer.graphs_s for answer in answers),
+        graphs_gb=max(answer.graphs_gb for answer in answers),
+        not_freed=tuple(sorted({part for answer in answers for part in answer.not_freed})),
+    )
 
 
 def _silence(answers: tuple[Answer, ...], ranks: int, waited_s: float) -> str:

@@ -12,6 +12,7 @@ from actors.engines.live_control import (
     LiveControl,
     NotSwitched,
     Switched,
+    why_never_switchable,
     why_not_switchable,
     with_room,
 )
@@ -32,7 +33,7 @@ class SwitchingServer:
 
     A switch that fails becomes a launch whose findings say why; after `MAX_FAILED_SWITCHES` in a row nothing is
     switched any more (an SGLang without the machinery), nor after one that no rank answered (a plugin that does not
-    load).
+    load), nor where an argument forbids it.
     """
 
     MAX_FAILED_SWITCHES = 2
@@ -117,21 +118,26 @@ class SwitchingServer:
     def _refusal(self, running: EngineConfig, wanted: EngineConfig) -> str | None:
         if self._failed_switches >= self.MAX_FAILED_SWITCHES:
             return "switching has failed before"
+        never = self._forbidden(wanted)
+        if never is not None:
+            return never
         return why_not_switchable(running, wanted, self._pools)
 
     def _relaunch(self, config: EngineConfig, reason: NotSwitched | None) -> LaunchObservation | Failure:
         """Launch `config`, by way of a larger one where that leaves room to switch later."""
         self._config = self._launch = None
         self._ordered = False
-        trusted = self._failed_switches < self.MAX_FAILED_SWITCHES
+        never = self._forbidden(config)
+        trusted = self._failed_switches < self.MAX_FAILED_SWITCHES and never is None
         first = with_room(config, self._pools) if trusted else config
         self._control.forget()
         # anew: else a server that was launched like this would be kept, whatever it runs by now
         launched = self._server.apply(first, anew=True)
         if isinstance(launched, Failure):
             return launched
-        if reason is not None:
-            launched = replace(launched, findings=(*launched.findings, f"launched anew: {reason.reason}"))
+        why = never if reason is None else reason.reason
+        if why is not None:
+            launched = replace(launched, findings=(*launched.findings, f"launched anew: {why}"))
         self._config, self._launch = first, launched
         if first == config:
             return launched
@@ -147,6 +153,9 @@ class SwitchingServer:
         ids = self._ids(config.layout)
         if isinstance(ids, Inexpressible):
             return self._note(NotSwitched(reason=ids.reason))
+        never = why_never_switchable(self._launch.effective_args)  # as the server has resolved them
+        if never is not None:
+            return self._note(NotSwitched(reason=never, for_good=True))
         switched = self._control.switch(
             self._server.base_url,
             config,
@@ -162,10 +171,19 @@ class SwitchingServer:
             return self._note(switched)
         self._failed_switches, self._ordered = 0, trace is not None or probe is not None
         self._config, self._launch = config, self._after_switch(config, switched)
-        return self._launch
+        if not switched.not_freed:
+            return self._launch
+        left = f"the switch has not freed what ran before: {', '.join(switched.not_freed)}"
+        return replace(self._launch, findings=(*self._launch.findings, left))
+
+    def _forbidden(self, config: EngineConfig) -> str | None:
+        """Why no server of this configuration is ever switched; None without such a reason."""
+        if config.triple is None:
+            return None
+        return why_never_switchable({**self._spec.args, **dict(config.flags)})
 
     def _note(self, failed: NotSwitched) -> NotSwitched:
-        self._failed_switches = self.MAX_FAILED_SWITCHES if failed.no_plugin else self._failed_switches + 1
+        self._failed_switches = self.MAX_FAILED_SWITCHES if failed.for_good else self._failed_switches + 1
         LOG.warning("switch failed, launching instead: %s", failed.reason)
         return failed
 
@@ -194,6 +212,8 @@ class SwitchingServer:
             effective_args={**launch.effective_args, **runs},
             switch_s=switched.elapsed_s,
             pools=self._pools,
+            graphs_s=switched.graphs_s,
+            graphs_gb=switched.graphs_gb,
         )
 
     def _ids(self, layout: Taps) -> tuple[int, ...] | Inexpressible:

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import linecache
 import logging
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +130,7 @@ def capturing_every_block(target: Any) -> Iterator[tuple[list[int], int]]:
     """
     listed, blocks = target.layers_to_capture, list(target.layers)
     marks = [getattr(block, MARK, None) for block in blocks]
-    configured = {index for index in listed if 0 <= index <= len(blocks)}
-    if reads_marks(type(target)):
-        configured = {index for index, mark in enumerate(marks) if mark} | (configured & {len(blocks)})
+    configured = captured_indices(target)
     every = [*range(len(blocks)), *(configured & {len(blocks)})]
     target.layers_to_capture = every
     if any(mark is not None for mark in marks):
@@ -147,16 +147,32 @@ def capturing_every_block(target: Any) -> Iterator[tuple[list[int], int]]:
                 delattr(block, MARK)
 
 
+def captured_indices(target: Any) -> set[int]:
+    """The loop indices at which a stack of blocks captures as it is set up now, which are the taps of its layout."""
+    blocks = list(target.layers)
+    listed = {index for index in target.layers_to_capture if 0 <= index <= len(blocks)}
+    if not reads_marks(type(target)):
+        return listed
+    return {i for i, block in enumerate(blocks) if getattr(block, MARK, False)} | (listed & {len(blocks)})
+
+
+@lru_cache(maxsize=8)
 def reads_marks(cls: type) -> bool:
     """Whether the loop that captures looks at marks and at no list, as its source says."""
     for owner in cls.__mro__:
-        forward = vars(owner).get("forward")
-        with contextlib.suppress(OSError, TypeError):
-            source = inspect.getsource(forward) if forward is not None else ""
-            if "to_capture" in source:
-                tested = set(re.findall(r"([\w.]+) in self\.layers_to_capture", source)) - BEHIND_LAST
-                return MARK in source and not tested
+        source = source_of(vars(owner).get("forward"))
+        if "to_capture" in source:
+            tested = set(re.findall(r"([\w.]+) in self\.layers_to_capture", source)) - BEHIND_LAST
+            return MARK in source and not tested
     return False
+
+
+def source_of(function: Any) -> str:
+    """A function's source, empty if there is none. `inspect.getsource` would look at every module of the server for it,
+    which takes a third of a second and every switch waits for it."""
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :] if code is not None else []
+    return "".join(inspect.getblock(lines)) if lines else ""
 
 
 def unpack(captured: Any, count: int) -> list[torch.Tensor]:

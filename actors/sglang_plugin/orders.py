@@ -63,13 +63,20 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What one rank made of one order. `error` is one line, None when it took effect."""
+    """What one rank made of one order. `error` is one line, None when it took effect.
+
+    `graphs_s` and `graphs_gb` are what of it was spent on capturing CUDA graphs, as SGLang counts it. `not_freed` names
+    the parts of the state before that live on.
+    """
 
     sequence: int
     rank: int
     error: str | None
     elapsed_s: float
     running: Mapping[str, Any]
+    graphs_s: float = 0.0
+    graphs_gb: float = 0.0
+    not_freed: tuple[str, ...] = ()
 
 
 class ControlFolder:

@@ -15,6 +15,7 @@ was reached. A chain (topk 1) has no scores: they are written as 0.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +24,8 @@ import numpy as np
 import torch
 
 from .orders import Order
+
+LOG = logging.getLogger(__name__)
 
 TRACE_VERSION = 1
 
@@ -124,7 +127,11 @@ class PoolTrace:
         rows["scores"] = scores.float().cpu().numpy()
         if parents is not None:
             rows["parents"] = parents.cpu().numpy()
-        self._file.write(rows.tobytes())
+        try:
+            self._file.write(rows.tobytes())
+        except OSError as problem:  # a full disk ends the trace; the server must not die of it
+            LOG.error("specsweep: the trace ends here: %s", problem)
+            self._left = 0
         self._left -= rows.nbytes
         if self._left <= 0 and self._requests is not None:
             self._requests.write(json.dumps({"truncated": True}) + "\n")

@@ -8,15 +8,17 @@ the build ends by restoring what it found, and that must already be a legal stat
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .feed_probe import FeedProbe
 from .orders import Answer, ControlFolder, Order
 from .pool_trace import PoolTrace
+from .running_state import describe, free, graph_costs, live_parts
 
 LOG = logging.getLogger(__name__)
 
@@ -46,11 +48,11 @@ class Switch:
         return flushed
 
     def _obey(self, worker: Any, order: Order) -> None:
-        started, error = time.monotonic(), None
+        started, error, seen = time.monotonic(), None, Seen()
         try:
             self._trace.stop()
             self._probe.stop()
-            apply_order(worker, order)
+            seen = switch_over(worker, order)
             if order.trace is not None:
                 self._trace.start(order, rank=tp_rank())
             if order.probe is not None:
@@ -63,9 +65,35 @@ class Switch:
             rank=tp_rank(),
             error=error,
             elapsed_s=time.monotonic() - started,
-            running=describe(worker),
+            running=seen.running,
+            graphs_s=seen.graphs_s,
+            graphs_gb=seen.graphs_gb,
+            not_freed=seen.not_freed,
         )
         self._control.answer(answer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a rank runs after a switch, and what that cost it; see `Answer`."""
+
+    running: Mapping[str, Any] = field(default_factory=dict)
+    graphs_s: float = 0.0
+    graphs_gb: float = 0.0
+    not_freed: tuple[str, ...] = ()
+
+
+def switch_over(worker: Any, order: Order) -> Seen:
+    """Obey, free what ran before, and read back what runs now. Raises whatever SGLang raises."""
+    replaced, (seconds_before, gb_before) = live_parts(worker), graph_costs(worker)
+    apply_order(worker, order)
+    seconds, gb = graph_costs(worker)
+    return Seen(
+        not_freed=free(replaced, worker),
+        running=describe(worker),
+        graphs_s=seconds - seconds_before,
+        graphs_gb=gb - gb_before,
+    )
 
 
 def tp_rank() -> int:
@@ -92,10 +120,24 @@ def apply_order(worker: Any, order: Order) -> None:
         speculative_num_draft_tokens=order.num_draft_tokens,
     )
     sizes = None if order.graph_batch_sizes is None else list(order.graph_batch_sizes)
-    state = worker.build_adaptive_runtime_state(order.num_steps, order.num_draft_tokens, cuda_graph_bs=sizes)
+    with building_for(draft):
+        state = worker.build_adaptive_runtime_state(order.num_steps, order.num_draft_tokens, cuda_graph_bs=sizes)
     worker.speculative_num_steps = -1  # else apply_runtime_state returns at once when the steps are unchanged
     worker.apply_runtime_state(state)
-    gc.collect()  # the old state's backends and graphs hold memory in cycles
+
+
+@contextlib.contextmanager
+def building_for(draft: Any) -> Iterator[None]:
+    """The placement and kernels of the draft, in which SGLang itself builds states (`EAGLEWorkerV2.init_cuda_graphs`)."""
+    from sglang.srt.speculative import eagle_worker_v2
+
+    with contextlib.ExitStack() as stack:
+        if (placement := getattr(draft, "parallel_layout", None)) is not None:
+            stack.enter_context(eagle_worker_v2.draft_tp_context(placement))
+        for name in ("speculative_moe_backend_context", "speculative_moe_a2a_backend_context"):
+            if (context := getattr(eagle_worker_v2, name, None)) is not None:
+                stack.enter_context(context())
+        yield
 
 
 def set_layers(model: Any, ids: tuple[int, ...] | None) -> None:
@@ -108,15 +150,3 @@ def set_layers(model: Any, ids: tuple[int, ...] | None) -> None:
         if getattr(module, "_is_layer_to_capture", False):
             module._is_layer_to_capture = False
     model.set_eagle3_layers_to_capture(None if ids is None else list(ids))
-
-
-def describe(worker: Any) -> dict[str, Any]:
-    """What this rank runs now, read from the workers themselves."""
-    inner = getattr(worker._target_worker.model_runner.model, "model", None)
-    layers = getattr(inner, "layers_to_capture", None)
-    return {
-        "num_steps": worker.speculative_num_steps,
-        "eagle_topk": worker._draft_worker.topk,
-        "num_draft_tokens": worker.speculative_num_draft_tokens,
-        "layers_to_capture": None if layers is None else sorted(layers),
-    }

@@ -17,8 +17,8 @@ grandchildren    true: also start one sleeper in the same group and one in its o
 ignore_sigterm   true: SIGTERM does nothing
 override         {"tp_size": 7, ...} put over what /server_info says
 on_order         what the ranks do when a flush brings an order (into SPECSWEEP_CONTROL): "obey" (a trace too), "die"
-                 (once, noted in the file `marker`), "error" (rank 0), "silent" (the last rank); without it they have
-                 no plugin
+                 (once, noted in the file `marker`), "error" (rank 0), "silent" (the last rank), "other layers" (they
+                 say that they capture others), "hold" (part of the old state stays); without it they have no plugin
 count_file       path; one line is appended per start: the launches of a study can be counted
 """
 
@@ -210,13 +210,16 @@ class FakeServer(ThreadingHTTPServer):
             Path(self.plan["marker"]).touch()
             die({"exit_code": -9})
         error = "RuntimeError: no memory" if what == "error" else None
-        running = {name: order[name] for name in TRIPLE}
+        running = {name: order[name] for name in TRIPLE} | {"layers_to_capture": [i + 1 for i in order["ids"]]}
+        if what == "other layers":
+            running["layers_to_capture"] = [1, 2, 3]
         if error is None:
             self.info |= {f"speculative_{name}": order[name] for name in TRIPLE}
             self.model = Model(self.info, self.plan)
             self.trace(order)
         for rank in range(ranks - (what == "silent")):
             answer = {"sequence": self.sequence, "rank": rank, "error": error, "elapsed_s": 0.01, "running": running}
+            answer |= {"not_freed": ["draft_graphs"], "graphs_s": 0.005, "graphs_gb": 0.25} if what == "hold" else {}
             fresh = folder / f".answer-{rank}"
             fresh.write_text(json.dumps(answer), encoding=ENCODING)
             fresh.replace(folder / f"answer-{rank}.json")

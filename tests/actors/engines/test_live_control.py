@@ -94,7 +94,15 @@ class Ranks:
                     for rank, runs in enumerate(running):
                         failed = error if error and rank == len(running) - 1 else None
                         folder.answer(
-                            Answer(sequence=order.sequence, rank=rank, error=failed, elapsed_s=0.1, running=runs)
+                            Answer(
+                                sequence=order.sequence,
+                                rank=rank,
+                                error=failed,
+                                elapsed_s=0.1,
+                                running=runs,
+                                graphs_s=0.01 * rank,
+                                graphs_gb=0.5 - rank / 8,
+                            )
                         )
                 self.send_response(status)
                 self.end_headers()
@@ -122,7 +130,13 @@ RIGHT = {"num_steps": 3, "eagle_topk": 4, "num_draft_tokens": 8, "layers_to_capt
     [
         ([RIGHT, RIGHT], {}, None),
         ([RIGHT, {**RIGHT, "eagle_topk": 1}], {}, "rank 1 runs eagle_topk 1, not 4"),
-        ([RIGHT, {**RIGHT, "layers_to_capture": [2, 4, 5]}], {}, "the ranks run different settings"),
+        ([RIGHT, {**RIGHT, "num_steps": "3 and 5"}], {}, "rank 1 runs num_steps 3 and 5, not 3"),
+        (
+            [RIGHT, {**RIGHT, "layers_to_capture": [2, 4, 5]}],
+            {},
+            "rank 1 runs layers_to_capture [2, 4, 5], not [0, 3, 7]",
+        ),
+        ([{**RIGHT, "layers_to_capture": None}] * 2, {}, "rank 0 runs layers_to_capture None, not [0, 3, 7]"),
         ([RIGHT, RIGHT], {"error": "RuntimeError: no memory"}, "rank 1: RuntimeError: no memory"),
         ([RIGHT], {}, "1 of 2 ranks answered in 0.5 s"),
         ([RIGHT, RIGHT], {"status": 400}, "the server refused to flush (HTTP 400): requests are running"),
@@ -145,6 +159,7 @@ def test_a_switch_counts_only_when_every_rank_runs_the_order(
     if reason is None:
         assert isinstance(outcome, Switched)
         assert outcome.running == RIGHT
+        assert (outcome.graphs_s, outcome.graphs_gb) == (0.01, 0.5)
     else:
         assert outcome == NotSwitched(reason=reason)
 

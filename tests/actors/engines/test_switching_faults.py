@@ -9,6 +9,7 @@ import json
 import threading
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,11 @@ def test_a_rank_that_dies_during_a_switch(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("on_order", "reason"),
-    [("error", "rank 0: RuntimeError: no memory"), ("silent", "no rank answered in 0.5 s")],
+    [
+        ("error", "rank 0: RuntimeError: no memory"),
+        ("silent", "no rank answered in 0.5 s"),
+        ("other layers", "rank 0 runs layers_to_capture [1, 2, 3], not [2, 4, 5]"),
+    ],
 )
 def test_ranks_that_cannot_are_launched_instead(bench: Bench, on_order: str, reason: str) -> None:
     server = bench.server(on_order=on_order)
@@ -129,6 +134,29 @@ def test_ranks_that_cannot_are_launched_instead(bench: Bench, on_order: str, rea
     observed = applied(server, FIRST)
     assert observed.switch_s is None
     assert any(finding.startswith(f"launched anew: {reason}") for finding in observed.findings)
+
+
+def test_what_is_not_freed_and_what_graphs_cost_is_said(bench: Bench) -> None:
+    server = bench.server(on_order="hold")
+    applied(server, THIRD)
+    switched = applied(server, FIRST)
+    assert "the switch has not freed what ran before: draft_graphs" in switched.findings
+    assert (switched.graphs_s, switched.graphs_gb) == (0.005, 0.25)
+    # of this switch only, not of those that follow
+    assert sum("not freed" in finding for finding in applied(server, SECOND).findings) == 1
+
+
+def test_what_an_argument_forbids_is_launched_and_said(bench: Bench) -> None:
+    """SGLang would build a backend without the wrapper that it was launched with, and say nothing."""
+    server = bench.server(on_order="obey")
+    overlapping = [replace(one, flags=(("enable_two_batch_overlap", True),)) for one in (FIRST, SECOND)]
+    launches = [applied(server, one) for one in overlapping]
+    assert [one.switch_s for one in launches] == [None, None]
+    why = "launched anew: SGLang builds nothing anew while it runs with enable_two_batch_overlap"
+    assert all(why in one.findings for one in launches)
+    assert len(bench.starts) == 2
+    # without the argument it is switched as ever
+    assert applied(server, FIRST).switch_s is not None
 
 
 def test_a_switch_asked_while_requests_run_waits_for_them(bench: Bench) -> None:
