@@ -134,8 +134,14 @@ def _sglang_factory(spec: SweepSpec, server: ServerSpec, servers: Sequence[Engin
         server=server,
         pools=room if switches(spec, server.device) else None,
         room=room,
-        graph_batch_sizes=spec.workload.concurrency if server.device == "cuda" else None,
+        graph_batch_sizes=graph_batch_sizes(spec, server.device),
     )
+
+
+def graph_batch_sizes(spec: SweepSpec, device: Device) -> tuple[int, ...] | None:
+    """What a switched server captures CUDA graphs for: what is measured. None is SGLang's own choice, as in a launch:
+    an open loop has no largest batch, and one beyond the graphs would run without."""
+    return spec.workload.concurrency if device == "cuda" and not spec.workload.request_rate else None
 
 
 def _server_spec(

@@ -1,4 +1,4 @@
-"""What a rank runs, read wherever SGLang keeps it; what its CUDA graphs cost; and whether what was replaced is gone."""
+"""What a rank runs, read wherever SGLang keeps it, and whether what was replaced is gone."""
 
 from __future__ import annotations
 
@@ -32,13 +32,6 @@ def agreed(*values: int | None) -> int | str:
     """The value that all of them are, those aside that are not there."""
     known = [value for value in values if value is not None]
     return known[0] if len(set(known)) == 1 else " and ".join(str(value) for value in known)
-
-
-def graph_costs(worker: Any) -> tuple[float, float]:
-    """(seconds, GB) that CUDA graphs of draft and target have taken so far, as SGLang keeps account; 0 without any."""
-    counted = (getattr(worker, f"graph_{what}_usage", None) or {} for what in ("time", "memory"))
-    seconds, gb = (float(sum(usage.values())) for usage in counted)
-    return seconds, gb
 
 
 def live_parts(worker: Any) -> Parts:

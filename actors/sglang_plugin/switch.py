@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .feed_probe import FeedProbe
+from .cuda_graphs import capture_prefill_anew, graph_costs, graphs_for
+from .feed_probe import FeedProbe, captured_indices, inner_model
 from .orders import Answer, ControlFolder, Order
 from .pool_trace import PoolTrace
-from .running_state import describe, free, graph_costs, live_parts
+from .running_state import describe, free, live_parts
 
 LOG = logging.getLogger(__name__)
 
@@ -86,12 +87,12 @@ class Seen:
 def switch_over(worker: Any, order: Order) -> Seen:
     """Obey, free what ran before, and read back what runs now. Raises whatever SGLang raises."""
     replaced, (seconds_before, gb_before) = live_parts(worker), graph_costs(worker)
-    apply_order(worker, order)
+    prefill_s = apply_order(worker, order)
     seconds, gb = graph_costs(worker)
     return Seen(
         not_freed=free(replaced, worker),
         running=describe(worker),
-        graphs_s=seconds - seconds_before,
+        graphs_s=prefill_s + seconds - seconds_before,
         graphs_gb=gb - gb_before,
     )
 
@@ -103,12 +104,15 @@ def tp_rank() -> int:
     return int(get_tensor_model_parallel_rank())
 
 
-def apply_order(worker: Any, order: Order) -> None:
-    """Bring target and draft of this rank into the order's layout and triple. Raises whatever SGLang raises."""
+def apply_order(worker: Any, order: Order) -> float:
+    """Bring target and draft of this rank into the order's layout and triple. Raises whatever SGLang raises.
+
+    Returns the seconds that went into graphs of the target's prefill, which no account of SGLang's adds up.
+    """
     from sglang.srt.runtime_context import get_context
 
-    draft = worker._draft_worker
-    set_layers(worker._target_worker.model_runner.model, order.ids)
+    draft, target = worker._draft_worker, worker._target_worker.model_runner
+    prefill_s = capture_prefill_anew(target) if set_layers(target.model, order.ids) else 0.0
     for side in (worker, draft):
         side.topk = order.eagle_topk
         side.speculative_num_steps = order.num_steps
@@ -120,15 +124,16 @@ def apply_order(worker: Any, order: Order) -> None:
         speculative_num_draft_tokens=order.num_draft_tokens,
     )
     sizes = None if order.graph_batch_sizes is None else list(order.graph_batch_sizes)
-    with building_for(draft):
+    with building_for(draft), graphs_for(sizes):
         state = worker.build_adaptive_runtime_state(order.num_steps, order.num_draft_tokens, cuda_graph_bs=sizes)
     worker.speculative_num_steps = -1  # else apply_runtime_state returns at once when the steps are unchanged
     worker.apply_runtime_state(state)
+    return prefill_s
 
 
 @contextlib.contextmanager
 def building_for(draft: Any) -> Iterator[None]:
-    """The placement and kernels of the draft, in which SGLang itself builds states (`EAGLEWorkerV2.init_cuda_graphs`)."""
+    """Placement and kernels of the draft, in which SGLang itself builds states (`EAGLEWorkerV2.init_cuda_graphs`)."""
     from sglang.srt.speculative import eagle_worker_v2
 
     with contextlib.ExitStack() as stack:
@@ -140,13 +145,17 @@ def building_for(draft: Any) -> Iterator[None]:
         yield
 
 
-def set_layers(model: Any, ids: tuple[int, ...] | None) -> None:
-    """Point the target's capture at other layers.
+def set_layers(model: Any, ids: tuple[int, ...] | None) -> bool:
+    """Point the target's capture at other layers; True when they are others than before, or nobody can tell.
 
     On mixture-of-experts targets the setter marks layers one by one and never clears a mark (`_is_layer_to_capture`,
     srt/models/qwen2_moe.py), so a second layout would capture both: the marks are cleared first.
     """
+    inner = inner_model(model)
+    known = hasattr(inner, "layers_to_capture")
+    before = captured_indices(inner) if known else None
     for module in model.modules():
         if getattr(module, "_is_layer_to_capture", False):
             module._is_layer_to_capture = False
     model.set_eagle3_layers_to_capture(None if ids is None else list(ids))
+    return not known or captured_indices(inner) != before

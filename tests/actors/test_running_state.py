@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from actors.sglang_plugin.running_state import agreed, free, graph_costs, live_parts
+from actors.sglang_plugin.running_state import agreed, free, live_parts
 
 
 class Part:
@@ -77,9 +77,3 @@ def test_what_somebody_holds_is_named() -> None:
 def test_places_that_disagree_are_seen() -> None:
     assert agreed(3, 3, None) == 3
     assert agreed(3, 5, 3) == "3 and 5 and 3"
-
-
-def test_the_cost_of_graphs_is_zero_where_nothing_is_counted() -> None:
-    assert graph_costs(SimpleNamespace()) == (0.0, 0.0)
-    usage = {"graph_time_usage": {"target_verify": 2.0, "draft_decode": 0.5}, "graph_memory_usage": {"draft": 0.25}}
-    assert graph_costs(SimpleNamespace(**usage)) == (2.5, 0.25)
