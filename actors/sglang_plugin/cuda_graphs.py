@@ -1,11 +1,11 @@
-"""CUDA graphs of a state that is built while the server runs: for which batch sizes, anew for another layout, at what
-cost. Nothing here does anything on a CPU, where there are none."""
+"""CUDA graphs of a server that is switched, traced or probed: for which batch sizes, anew for another layout, aside, at
+what cost. Nothing here does anything on a CPU, where there are none."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 
@@ -43,6 +43,19 @@ def capture_prefill_anew(runner: Any) -> float:
     started = time.monotonic()
     runner.init_prefill_cuda_graph()
     return time.monotonic() - started
+
+
+def set_prefill_graphs_aside(*runners: Any) -> Callable[[], None]:
+    """Let these runners prefill without graphs, which pass by every hook; what is returned brings the graphs back."""
+    held = [(runner, graphs) for runner in runners if (graphs := getattr(runner, "prefill_cuda_graph_runner", None))]
+    for runner, _ in held:
+        runner.prefill_cuda_graph_runner = getattr(runner, "eager_runner", None)
+
+    def bring_back() -> None:
+        for runner, graphs in held:
+            runner.prefill_cuda_graph_runner = graphs
+
+    return bring_back
 
 
 def graph_costs(worker: Any) -> tuple[float, float]:

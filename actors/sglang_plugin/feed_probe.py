@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .cuda_graphs import set_prefill_graphs_aside
 from .orders import ProbeOrder
 
 LOG = logging.getLogger(__name__)
@@ -53,6 +54,9 @@ class FeedProbe:
         self._target = target
         self._forward = self._target.forward
         self._target.forward = self._on_target
+        self._bring_back = set_prefill_graphs_aside(
+            worker._target_worker.model_runner, worker._draft_worker.draft_runner
+        )
         draft = inner_model(worker._draft_worker.draft_runner.model)
         self._handle = draft.register_forward_pre_hook(self._on_draft, with_kwargs=True)
 
@@ -62,6 +66,7 @@ class FeedProbe:
         self.flush()
         del self._target.forward  # the class's own is seen again
         self._handle.remove()
+        self._bring_back()
         self._order = self._target = self._handle = None
 
     def flush(self) -> None:

@@ -12,7 +12,7 @@ sglang_config = pytest.importorskip("sglang.srt.model_executor.cuda_graph_config
 
 from sglang.srt import runtime_context  # noqa: E402
 
-from actors.sglang_plugin.cuda_graphs import capture_prefill_anew, graph_costs, graphs_for  # noqa: E402
+from actors.sglang_plugin.cuda_graphs import capture_prefill_anew, graph_costs, graphs_for, set_prefill_graphs_aside  # noqa: E402
 
 
 class Context:
@@ -59,6 +59,16 @@ def test_prefill_graphs_are_made_anew_where_there_are_some(held: str | None, cap
     runner.init_prefill_cuda_graph = lambda: seen.append("captured")
     assert (capture_prefill_anew(runner) > 0) == bool(captures)
     assert len(seen) == captures
+
+
+def test_prefill_goes_without_graphs_for_a_while() -> None:
+    target = SimpleNamespace(eager_runner="eager", prefill_cuda_graph_runner="graphs")
+    draft, none = SimpleNamespace(prefill_cuda_graph_runner="draft's"), SimpleNamespace()
+    bring_back = set_prefill_graphs_aside(target, draft, none)
+    assert (target.prefill_cuda_graph_runner, draft.prefill_cuda_graph_runner) == ("eager", None)
+    bring_back()
+    assert (target.prefill_cuda_graph_runner, draft.prefill_cuda_graph_runner) == ("graphs", "draft's")
+    assert vars(none) == {}
 
 
 def test_the_cost_of_graphs_is_zero_where_nothing_is_counted() -> None:

@@ -272,6 +272,9 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.split("?")[0]
         if path == "/flush_cache":
             self._flush()
+        elif path == "/freeze_gc":
+            log("garbage collection frozen")
+            self._reply(200, {})
         elif path == "/generate":
             self.server.strike()
             self._generate(json.loads(body))

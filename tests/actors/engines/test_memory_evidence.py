@@ -42,7 +42,9 @@ TRIPLES = [
     *[(5, 4, 32), (3, 5, 12), (3, 6, 14), (2, 7, 9), (2, 8, 16), (5, 8, 32)],
 ]
 SWITCHES, SWITCHES_LIMIT_MB, TRACE_LIMIT_MB = 50, 50, 200
-POSITIONS = 100_000
+POSITIONS = 20_000
+KEPT_SHARE = 1 / 3
+"""Of what went to the disk: a server that kept its pools would grow by all of it, and more."""
 ANSWER, WARM_UP_PROMPTS, TRACED_AT_ONCE = 384, 32, 16
 
 
@@ -86,7 +88,7 @@ def test_fifty_switches_leave_the_memory_flat(
 
 
 def test_a_long_trace_is_not_held_in_memory(tmp_path: Path) -> None:
-    """Its records are more than the limit: a server that kept them would show it."""
+    """The server grows by a third of what it writes at most, and by 200 MB in 100,000 positions, which are 225 MB."""
     texts = [f"{first} {second}" for first, second in itertools.permutations(demo_texts(24), 2)]
     count = -(-POSITIONS // ANSWER)
     spec = demo_spec(tmp_path / "work", args={"max_total_tokens": 32768})
@@ -117,13 +119,14 @@ def test_a_long_trace_is_not_held_in_memory(tmp_path: Path) -> None:
     positions = sum(len(PoolTraceFile(segment).records) for segment in segments)
     on_disk_mb = sum(segment.stat().st_size for segment in segments) / MB
     grown = {name: _grown(series[0], series, name) for name in ("pss", "anonymous")}
-    found = {
+    found: dict[str, Any] = {
         "nodes_per_position": record_type(5, 8)["tokens"].shape[0],
         "positions": positions,
         "prompts": traced.prompts,
         "requests_at_once": TRACED_AT_ONCE,
         "on_disk_mb": round(on_disk_mb, 1),
         "grown_mb": grown,
+        "grown_mb_in_100000_positions": round(max(grown.values()) * 100_000 / positions, 1),
         "limit_mb": TRACE_LIMIT_MB,
         "before": asdict(series[0]),
         "after": asdict(series[-1]),
@@ -133,8 +136,8 @@ def test_a_long_trace_is_not_held_in_memory(tmp_path: Path) -> None:
     write_section(RESULTS, "trace", command=COMMAND, content=found)
     assert traced.prompts == count
     assert positions >= POSITIONS
-    assert on_disk_mb > TRACE_LIMIT_MB
-    assert max(grown.values()) < TRACE_LIMIT_MB
+    assert max(grown.values()) < KEPT_SHARE * on_disk_mb
+    assert found["grown_mb_in_100000_positions"] < TRACE_LIMIT_MB
 
 
 def _grown(before: Memory, series: Sequence[Memory], name: str) -> float:

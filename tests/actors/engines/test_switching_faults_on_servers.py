@@ -13,6 +13,7 @@ import pytest
 from live_servers import DEFAULT, TRAINED, ask_all, config, demo_spec, demo_workload, launched
 
 from actors.engines import live_control, plugin_folder
+from actors.engines.guard import all_pids, read_stat
 from actors.engines.switching_server import SwitchingServer
 from search_spaces.config import Triple
 
@@ -59,7 +60,7 @@ def test_requests_that_run_and_a_rank_that_dies_during_a_switch(
         # what was asked before the switch was answered by what ran then
         assert answered == [alone]
 
-        victim = rank_process(first.pid, 1)
+        victim = rank_process(first.pid, 1, tp_size=2)
         order = server._control._folder.path / "order.json"
         before = order.stat().st_mtime_ns
         killer = threading.Thread(
@@ -75,21 +76,11 @@ def test_requests_that_run_and_a_rank_that_dies_during_a_switch(
         server.close()
 
 
-def rank_process(server_pid: int, rank: int) -> int:
-    """The scheduler process of a tensor-parallel rank, by its title."""
-    mine = {server_pid}
-    parents = {int(entry.name): _parent(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
-    while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
-        mine |= more
-    titles = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace") for pid in mine}
-    return next(pid for pid, title in titles.items() if f"scheduler_TP{rank}" in title)
-
-
-def _parent(entry: Path) -> int:
-    try:
-        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
+def rank_process(server_pid: int, rank: int, tp_size: int) -> int:
+    """The scheduler process of a rank: a server starts them in order, then the detokenizer."""
+    children = [(stat[2], pid) for pid in all_pids() if (stat := read_stat(pid)) is not None and stat[1] == server_pid]
+    assert len(children) == tp_size + 1, children
+    return sorted(children)[rank][1]
 
 
 def when(condition: Callable[[], bool], act: Callable[[], None], timeout_s: float = 60.0) -> None:
