@@ -19,7 +19,6 @@ import linecache
 import logging
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +160,6 @@ def captured_indices(target: Any) -> set[int]:
     return {i for i, block in enumerate(blocks) if getattr(block, MARK, False)} | (listed & {len(blocks)})
 
 
-@lru_cache(maxsize=8)
 def reads_marks(cls: type) -> bool:
     """Whether the loop that captures looks at marks and at no list, as its source says."""
     for owner in cls.__mro__:
