@@ -38,7 +38,8 @@ def corner_row(
         numbers = (asked.num_steps or 0, asked.eagle_topk or 0, asked.num_draft_tokens or numbers[2])
     flags = dict(corner.config.flags)
     launch = record.launch
-    simulated = {} if launch is None else {k: v for k, v in launch.environment if k.startswith("SGLANG_SIMULATE")}
+    name, _, value = ("" if launch is None else launch.simulated or "").partition("=")
+    simulated = {name: value} if name else {}
     return ExternalRow(
         label=label,
         role=role,

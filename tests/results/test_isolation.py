@@ -51,6 +51,26 @@ def test_planted_causes_are_named_and_nothing_else(suspect: EngineConfig, fault:
     assert ("equivalent within 2%" in told) == (fault == 1.0)
 
 
+def test_simulated_acceptance_is_no_evidence_for_any_cause() -> None:
+    planted = case(server(OTHER, tp=2), server(TRAINED))
+    told = "SGLANG_SIMULATE_ACC_LEN=2.4"
+    corners = {
+        corner: replace(
+            measured,
+            records=tuple(
+                replace(record, launch=None if record.launch is None else replace(record.launch, simulated=told))
+                for record in measured.records
+            ),
+        )
+        for corner, measured in planted.corners.items()
+    }
+    explanation = conclude(replace(planted, corners=corners)).explanation
+    kind = explanation.kind("simulated")
+    assert kind is not None
+    assert kind.verdict == "yes"
+    assert conclude(planted).explanation.kind("simulated") is None
+
+
 def test_only_groups_that_differ_make_corners() -> None:
     suspect, reference = server(OTHER, SHORT), server()
     assert differing_groups(suspect, reference) == ("config", "layout")
