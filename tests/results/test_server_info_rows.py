@@ -43,6 +43,20 @@ def test_asked_and_effective_draft_tokens() -> None:
         assert "(1,1,8) runs as (1,1,2)" in explain([row]).cause("config").evidence
 
 
+def test_decoding_without_graphs_is_read_in_every_releases_words() -> None:
+    off = {"decode": {"backend": "disabled", "max_bs": 32}, "prefill": {"backend": "breakable"}}
+    on = {"decode": {"backend": "full", "max_bs": 32}, "prefill": {"backend": "disabled"}}
+    for said, graphs in (
+        ({"cuda_graph_config": off}, False),
+        ({"cuda_graph_config": on, "disable_cuda_graph": False}, None),
+        ({"cuda_graph_backend_decode": "disabled"}, False),
+        ({"disable_decode_cuda_graph": True}, False),
+        ({"disable_cuda_graph": True}, False),
+        ({"cuda_graph_config": off, "device": "cpu"}, None),
+    ):
+        assert server_info_row({**ARGS, **said}, "info.json").cuda_graph is graphs, said
+
+
 def test_what_a_dump_is() -> None:
     assert is_server_info({"internal_states": []})
     assert not is_server_info({"accept_length": 2.0})
