@@ -44,8 +44,8 @@ class GenerateStream:
 
     def feed(self, data: bytes, now_s: float) -> None:
         """Take the bytes that arrived at `now_s`. BrokenStreamError when an event is not what SGLang sends."""
-        if not self._rest and data.startswith(b"data:") and data.find(b"\n") == len(data) - 2:
-            self._take(data[5:].strip(), now_s)  # what a stream consists of: one whole event
+        if not self._rest and data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2:
+            self._take(data[6:-2], now_s)  # what a stream consists of: one whole event
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:

@@ -20,9 +20,8 @@ from actors.load.http_response import BadResponseError, ResponseReader
 OnBody = Callable[[bytes, float], None]
 """Takes a piece of the body and when it arrived."""
 
-_READ_BYTES = 65536
-_HELD_BYTES = 32768
-"""So much of a stream is put down before it is read."""
+_HELD_PIECES = 16
+"""So many pieces of a stream are put down before they are read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,37 +79,30 @@ async def post(
         exchange.read()
 
 
-class _Exchange(asyncio.BufferedProtocol):
-    """One response as it arrives. `finished` is done when it is complete, or has the error that ended it.
-
-    Buffered, because a plain protocol has 256 KiB allocated and given back for every read, whatever its size.
-    """
+class _Exchange(asyncio.Protocol):
+    """One response as it arrives. `finished` is done when it is complete, or has the error that ended it."""
 
     def __init__(self, on_body: OnBody, now_s: Callable[[], float], finished: asyncio.Future[None]) -> None:
         self.response = ResponseReader()
         self.refused = bytearray()
         self.finished = finished
         self._on_body, self._now_s = on_body, now_s
-        self._buffer = memoryview(bytearray(_READ_BYTES))
-        self._held: list[tuple[bytes, float]] = []
-        self._held_bytes = 0
+        self._held: list[bytes] = []
+        self._arrived_s: list[float] = []
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        piece = bytes(self._buffer[:nbytes])
-        self._held.append((piece, self._now_s()))
-        self._held_bytes += nbytes
+    def data_received(self, data: bytes) -> None:
+        self._arrived_s.append(self._now_s())
+        self._held.append(data)
         # the last piece of a chunked response ends in an empty line, unless it is shorter than that
-        if self._held_bytes >= _HELD_BYTES or not self.response.is_chunked or nbytes < 4 or piece[-4:] == b"\r\n\r\n":
+        ended = data.endswith(b"\r\n\r\n") or len(data) < 4
+        if ended or len(self._held) >= _HELD_PIECES or not self.response.is_chunked:
             self.read()
 
     def read(self) -> None:
         """Read what was put down. After the end nothing is left of it."""
-        held, self._held, self._held_bytes = self._held, [], 0
+        held, self._held, arrived, self._arrived_s = self._held, [], self._arrived_s, []
         try:
-            for piece, arrived_s in held:
+            for piece, arrived_s in zip(held, arrived, strict=True):
                 body = self.response.feed(piece)
                 if body and self.response.status == 200:
                     self._on_body(body, arrived_s)

@@ -5,7 +5,6 @@ They belong to whoever drives the engine and must not be called from a running e
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 import time
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 from actors.load.arrivals import closed_loop, open_loop, poisson_arrivals
 from actors.load.client import CellClock, GenerateClient, Sent
 from actors.load.early_stop import EarlyStop
+from actors.load.event_loop import run_to_end
 from actors.load.server_state import Counters, flush_when_idle, read_accept_length, read_counters
 from actors.load.watched_load import FailureNow, LagMeter, Loop, run_load, unless_dead
 from actors.load.workload import Prompt, Workload
@@ -58,7 +58,7 @@ def warm_up(base_url: str, workload: Workload, *, failure_now: FailureNow = neve
                 phase="warmup",
             )
 
-    sent = asyncio.run(run())
+    sent = run_to_end(run())
     return sent if isinstance(sent, Failure) else None
 
 
@@ -86,7 +86,7 @@ def measure_cell(
     """
     if (concurrency < 1) if request_rate is None else (concurrency != 0):
         raise ValueError(f"concurrency {concurrency} with request_rate {request_rate}")
-    return asyncio.run(
+    return run_to_end(
         _measure(
             base_url,
             workload,
