@@ -3,9 +3,10 @@
     python benchmarks/measure_default_grid.py --pair FOLDER --prompts FILE --work FOLDER [--minutes 9]
 
 s in 1, 3, 5, 7; k in 1, 2, 4, 8; n in 2, 4, 8, 16, 32: 36 distinct settings that SGLang 0.5.23 can run, each at three
-concurrencies; the baseline; a few settings launched a second time (the noise between launches); what a traced and
-switched server costs (launch, traces, switches). The file is replaced after every launch, and what it holds is not
-measured again: run the script as often as it takes, `--minutes` at a time.
+concurrencies; the baseline; a few settings launched a second time (the noise between launches); two that start and
+die at their first verify step (fewer draft tokens than steps + 1: how long that takes); what a traced and switched
+server costs (launch, traces, switches). The file is replaced after every launch, and what it holds is not measured
+again: run the script as often as it takes, `--minutes` at a time.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ LAYOUT = (0, 3, 7)
 REPEAT_EVERY = 9
 """Every ninth setting is launched once more."""
 
+DYING = (Triple(num_steps=3, eagle_topk=2, num_draft_tokens=2), Triple(num_steps=7, eagle_topk=8, num_draft_tokens=4))
+
 POOLS = Triple(num_steps=max(STEPS), eagle_topk=max(TOPKS), num_draft_tokens=max(TOKENS))
 
 
@@ -58,6 +61,7 @@ def to_do(content: dict[str, Any]) -> Iterator[tuple[str, Triple | None, int]]:
     wanted: list[tuple[str, Triple | None, int]] = [("baseline", None, 0)]
     wanted += [("fresh", triple, 0) for triple in grid()]
     wanted += [("fresh", triple, 1) for triple in grid()[::REPEAT_EVERY]]
+    wanted += [("dying", triple, 0) for triple in DYING]
     for kind, triple, turn in wanted:
         if (kind, None if triple is None else str(triple), turn) not in done:
             yield kind, triple, turn
@@ -81,7 +85,9 @@ def main() -> None:
     for kind, triple, turn in to_do(content):
         if time.monotonic() > deadline:
             break
-        row = measure(asked, load, kind, triple, turn)
+        row = (
+            watch_dying(asked, load, triple) if kind == "dying" and triple else measure(asked, load, kind, triple, turn)
+        )
         content["launches"].append(row)
         save(asked.out, content)
         print(kind, triple, turn, row["launch_s"], [cell["throughput"] for cell in row["cells"]], flush=True)
@@ -112,6 +118,30 @@ def measure(asked: argparse.Namespace, load: Workload, kind: str, triple: Triple
         }
     finally:
         engine.close()
+
+
+def watch_dying(asked: argparse.Namespace, load: Workload, triple: Triple) -> dict[str, Any]:
+    """Seconds until a setting that cannot run has been seen to fail, at its start or at the first requests."""
+    engine = SglangServer(server_spec(asked))
+    try:
+        started = time.monotonic()
+        failed: object = engine.apply(EngineConfig(layout=LAYOUT, triple=triple, tp_size=1))
+        if not isinstance(failed, Failure):
+            failed = warm_up(engine.base_url, load, failure_now=engine.failure_now)
+        if not isinstance(failed, Failure):
+            raise SystemExit(f"{triple}: runs")
+        seconds = round(time.monotonic() - started, 3)
+    finally:
+        engine.close()
+    return {
+        "kind": "dying",
+        "triple": str(triple),
+        "turn": 0,
+        "launch_s": seconds,
+        "measured_s": 0.0,
+        "cells": [],
+        "failure": failed.message,
+    }
 
 
 def cell(engine: Engine, load: Workload, triple: Triple | None, concurrency: int) -> dict[str, Any]:

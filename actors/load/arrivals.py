@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -58,14 +59,19 @@ async def open_loop(
 
     Times are absolute: a late wake-up delays one request and does not push back the ones after it.
     """
-    loop = asyncio.get_running_loop()
-    start = loop.time()
+    start_s = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         tasks = []
         for item, arrival_s in zip(items, arrivals_s, strict=True):
-            await asyncio.sleep(max(0.0, start + arrival_s - loop.time()))
+            await _sleep_until(start_s + arrival_s)
             tasks.append(group.create_task(_sent(send, item)))
     return [task.result() for task in tasks]
+
+
+async def _sleep_until(due_s: float) -> None:
+    """Until `time.perf_counter` says so; an event loop's own clock and timers may count whole milliseconds."""
+    while (left_s := due_s - time.perf_counter()) > 0:
+        await asyncio.sleep(left_s)
 
 
 async def _sent(send: Callable[[Item], Awaitable[Answer]], item: Item) -> Answer:

@@ -60,10 +60,13 @@ class CellClock:
         self._origin: float | None = None
 
     def now_s(self) -> float:
-        now = time.perf_counter()
+        return self.seconds_at(time.perf_counter())
+
+    def seconds_at(self, counter_s: float) -> float:
+        """The same for a value that `time.perf_counter` had."""
         if self._origin is None:
-            self._origin = now
-        return now - self._origin
+            self._origin = counter_s
+        return counter_s - self._origin
 
 
 class GenerateClient:
@@ -140,11 +143,17 @@ class GenerateClient:
     async def _attempt(self, body: bytes, stream: GenerateStream, clock: CellClock) -> Mapping[str, Any]:
         """The final event of one attempt; AttemptError for anything that is not a complete answer."""
         whole = bytearray()
-        feed = stream.feed if self._workload.stream else lambda data, _: whole.extend(data)
+
+        def feed(data: bytes, counter_s: float) -> None:
+            if self._workload.stream:
+                stream.feed(data, clock.seconds_at(counter_s))
+            else:
+                whole.extend(data)
+
         try:
             async with asyncio.timeout(self._workload.request_timeout_s):
                 head = request_head(self._address, self._headers, len(body))
-                status, refusal = await post(self._address, head, body, feed, clock.now_s)
+                status, refusal = await post(self._address, head, body, feed, time.perf_counter)
             if status != 200:
                 raise _refusal(status, refusal)
             return _complete(stream) if self._workload.stream else _checked(decode_json(bytes(whole)))

@@ -21,7 +21,7 @@ OnBody = Callable[[bytes, float], None]
 """Takes a piece of the body and when it arrived."""
 
 _HELD_PIECES = 16
-"""So many pieces of a stream are put down before they are read."""
+"""So many pieces of a chunked body are put down before they are read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,13 +89,13 @@ class _Exchange(asyncio.Protocol):
         self._on_body, self._now_s = on_body, now_s
         self._held: list[bytes] = []
         self._arrived_s: list[float] = []
+        self._held_most = 1
 
     def data_received(self, data: bytes) -> None:
         self._arrived_s.append(self._now_s())
         self._held.append(data)
         # the last piece of a chunked response ends in an empty line, unless it is shorter than that
-        ended = data.endswith(b"\r\n\r\n") or len(data) < 4
-        if ended or len(self._held) >= _HELD_PIECES or not self.response.is_chunked:
+        if len(self._held) >= self._held_most or data.endswith(b"\r\n\r\n") or len(data) < 4:
             self.read()
 
     def read(self) -> None:
@@ -111,6 +111,8 @@ class _Exchange(asyncio.Protocol):
         except Exception as error:
             self._end(error)
             return
+        if self.response.is_chunked:
+            self._held_most = _HELD_PIECES
         if self.response.complete:
             self._end(None)
 

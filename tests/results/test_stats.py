@@ -210,3 +210,13 @@ def test_where_one_saw_fewer_prompts_the_interval_is_between_paired_and_independ
     assert width(nested) == pytest.approx(2 * 1.96 * np.sqrt(1 / 20 * (1 / 50 - 1 / 200)), rel=0.25)
     with pytest.raises(ValueError, match="share no prompt"):
         overlapping_ratio({"a": (1.0, 1.0)}, {"b": (1.0, 1.0)})
+
+
+def test_a_ratio_is_as_sure_as_the_cell_with_fewer_prompts() -> None:
+    many = {f"p{i}": (10.0, 1.0) for i in range(400)}
+    values = (5.0, 7.0, 9.0, 11.0, 13.0, 15.0, 8.0, 12.0)
+    few = {f"p{i}": (value, 1.0) for i, value in enumerate(values)}
+    ratio, alone = overlapping_ratio(many, few), ratio_of_sums(values, [1.0] * len(values))
+    assert ratio.value == pytest.approx(alone.value / 10)
+    # the draws of all 400 prompts hold few or many of the eight by chance, which stands for the small number
+    assert ratio.high - ratio.low == pytest.approx((alone.high - alone.low) / 10, rel=0.15)
