@@ -6,13 +6,16 @@ A stream costs little but its wake-ups, one for every token; uvloop's are cheape
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+new_event_loop: Callable[[], asyncio.AbstractEventLoop]
 try:
-    from uvloop import new_event_loop
+    import uvloop
 except ImportError:
-    from asyncio import new_event_loop
+    new_event_loop = asyncio.new_event_loop
+else:
+    new_event_loop = uvloop.new_event_loop
 
 Value = TypeVar("Value")
 
