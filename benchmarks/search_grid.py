@@ -7,7 +7,11 @@ real traces; round times are an additive model fitted to rounds of real servers,
 model of ours knows (`OWN_WAYS`, drawn once per seed). Each measurement adds noise. The space: two layouts, num_steps
 1 to 8, topk 1, 2, 4, 8, draft tokens 2 to 64, tp 1 and 2, only what SGLang can run. All methods measure legal settings
 only (illegal and repeated proposals cost nothing) and each once. Counted: measurements and seconds until a setting
-within 1 % of the best has been measured.
+within 1 % of the best has been measured. A method that knew the model's coefficients and not the settings' own ways
+would need 2 to 3 measurements: a setting's own 2 % is more than the 1 % that counts.
+
+How the sampler works was chosen on other worlds than those reported (seeds 0 to 19): seeds from 100 on, and invented
+machines with coefficients drawn at random.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import optuna
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.result_file import write_result
 from results.prediction import AcceptLengths, PredictedSetting
 from results.step_samples import StepSample
 from results.step_terms import FORMS, RoundKind, term_matrix
@@ -86,13 +91,12 @@ class Truth:
         rows = zip(term_matrix(terms, kinds), kinds, strict=True)
         return np.array([row @ coefficients[kind.tp_size] for row, kind in rows])
 
-    def throughputs(self, batch: float, seed: int) -> dict[PredictedSetting, float]:
-        """The noise-free truth of one simulated machine."""
+    def throughputs(self, batch: float, seed: int, times: np.ndarray) -> dict[PredictedSetting, float]:
+        """The noise-free truth of one simulated machine whose rounds take `times` by the additive form."""
         own = np.exp(OWN_WAYS * np.random.default_rng([seed, int(batch)]).standard_normal(len(self.settings)))
-        times = self.round_times(batch) * own
         return {
             setting: batch * self.lengths.values[setting.layout, setting.triple] / float(time)
-            for setting, time in zip(self.settings, times, strict=True)
+            for setting, time in zip(self.settings, times * own, strict=True)
         }
 
 
@@ -121,12 +125,13 @@ def main() -> None:
     DIMENSIONS["num_draft_tokens"] = sorted({s.triple.num_draft_tokens for s in truth.settings})
     rows = []
     for batch in BATCHES:
-        worlds = [truth.throughputs(batch, seed) for seed in range(asked.seeds)]
+        times = truth.round_times(batch)
+        worlds = [truth.throughputs(batch, seed, times) for seed in range(asked.seeds)]
         for method in asked.methods:
             needs = [search(method, truth, world, batch, seed) for seed, world in enumerate(worlds)]
             rows.append(summary(method, batch, needs))
             print(json.dumps(rows[-1]), flush=True)
-    content = {
+    content: dict[str, object] = {
         "settings": len(truth.settings),
         "seeds": asked.seeds,
         "within": WITHIN,
@@ -135,8 +140,7 @@ def main() -> None:
         "rows": rows,
     }
     if asked.out:
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        asked.out.write_text(json.dumps(content, indent=1) + "\n")
+        write_result(asked.out, command=f"python benchmarks/search_grid.py --seeds {asked.seeds}", content=content)
 
 
 def summary(method: str, batch: float, needs: list[Need]) -> dict[str, object]:

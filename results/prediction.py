@@ -72,18 +72,34 @@ class Forecast:
 
 
 class ThroughputModel:
-    """Fitted to measurements at one load. Settings without an accept length cannot be predicted."""
+    """Fitted to measurements at one load, and to `rounds` timed at any load. Settings without an accept length cannot
+    be predicted."""
 
-    def __init__(self, accept_lengths: AcceptLengths, measured: Sequence[Measured], batch: float) -> None:
-        """ValueError when no measurement is of a setting with an accept length."""
+    def __init__(
+        self,
+        accept_lengths: AcceptLengths,
+        measured: Sequence[Measured],
+        batch: float,
+        rounds: Sequence[StepSample] = (),
+    ) -> None:
+        """ValueError when there are no rounds and no measurement of a setting with an accept length."""
         self._accept_lengths, self._batch = accept_lengths, batch
-        samples = [sample for one in measured if (sample := self._sample(one)) is not None]
-        self.step_time: StepTimeModel = fit_step_time(samples)
+        samples = [sample for one in measured if (sample := round_of(one, accept_lengths, batch)) is not None]
+        self.step_time: StepTimeModel = fit_step_time([*rounds, *samples])
 
     def log_throughput(self, settings: Sequence[PredictedSetting]) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the noise-free throughput's logarithm, NaN where there is no accept length."""
         predicted = self.step_time.predict([self._kind(setting) for setting in settings])
         return self._log_accept_lengths(settings) - predicted.log_mean, predicted.log_deviation
+
+    def log_gain(self, settings: Sequence[PredictedSetting], over: PredictedSetting) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of the logarithm of how many times the throughput of `over` each setting has.
+
+        More certain than the throughputs themselves: what makes all settings slower or faster does not count.
+        """
+        compared = self.step_time.compare([self._kind(setting) for setting in settings], self._kind(over))
+        lengths = self._log_accept_lengths([*settings, over])
+        return lengths[:-1] - lengths[-1] - compared.log_mean, compared.log_deviation
 
     def draw_log_throughput(self, settings: Sequence[PredictedSetting], count: int, rng: np.random.Generator) -> Floats:
         """Draws from the posterior, [count, settings]."""
@@ -109,18 +125,19 @@ class ThroughputModel:
     def _kind(self, setting: PredictedSetting) -> RoundKind:
         return RoundKind(batch=self._batch, triple=setting.triple, tp_size=setting.tp_size, variant=setting.variant)
 
-    def _sample(self, one: Measured) -> StepSample | None:
-        length = self._accept_lengths.of_setting(one.setting)
-        if length is None or not (math.isfinite(one.throughput) and one.throughput > 0):
-            return None
-        setting = one.setting
-        return StepSample(
-            batch=self._batch,
-            triple=setting.triple,
-            tp_size=setting.tp_size,
-            step_s=self._batch * length / one.throughput,
-            variant=setting.variant,
-        )
+
+def round_of(one: Measured, accept_lengths: AcceptLengths, batch: float) -> StepSample | None:
+    """The time of one round that a throughput at `batch` requests stands for; None without an accept length."""
+    length = accept_lengths.of_setting(one.setting)
+    if length is None or not (math.isfinite(one.throughput) and one.throughput > 0):
+        return None
+    return StepSample(
+        batch=batch,
+        triple=one.setting.triple,
+        tp_size=one.setting.tp_size,
+        step_s=batch * length / one.throughput,
+        variant=one.setting.variant,
+    )
 
 
 def expected_improvement(means: Floats, deviations: Floats, best: float) -> Floats:

@@ -3,7 +3,8 @@
 Coefficients are positive, so their logarithms are estimated: the most probable ones under a broad prior (a factor of
 about 4 either way), by Gauss-Newton steps on the logarithm of the time; their uncertainty is the posterior covariance
 there (Laplace's approximation). TP sizes have coefficients of their own that a prior ties together. What the additive
-form misses is taken up by a Gaussian process on the residuals, so that predictions near a measurement follow it.
+form misses is taken up by a Gaussian process on the residuals, half of it shared by similar kinds and half of it each
+kind's own, so that predictions near a measurement follow it and no kind counts as known before it was measured.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ NOISE_LEVELS = (0.003, 0.01, 0.02, 0.04, 0.08)
 MISFIT_LEVELS = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16)
 MISFIT_REACH = 1.0
 """Octaves of s, k, n and batch over which what the form misses is alike."""
+
+MISFIT_SHARED = 0.5
+"""The part of that variance which similar kinds share; the rest is each kind's own way."""
 
 MIN_TO_CHOOSE = 8
 """Measured settings from which on the form is chosen by cross-validation."""
@@ -69,30 +73,52 @@ class StepTimeModel:
 
     def predict(self, kinds: Sequence[RoundKind]) -> Prediction:
         """The time of rounds, of the noise-free mean: another measurement scatters around it by `noise`."""
-        mean, gradient = self._design(kinds).evaluate(self.parameters)
-        correction, misfit_variance = self._misfit(kinds)
-        variance = np.einsum("ij,jk,ik->i", gradient, self.covariance, gradient) + misfit_variance
-        return Prediction(log_mean=mean + correction, log_deviation=np.sqrt(variance))
+        posterior = self._posterior(kinds)
+        variance = posterior.of_parameters(self.covariance) + posterior.left + self._of_unknown_group(kinds)
+        return Prediction(log_mean=posterior.mean, log_deviation=np.sqrt(variance))
+
+    def compare(self, kinds: Sequence[RoundKind], reference: RoundKind) -> Prediction:
+        """How many times as long as one round of `reference` the others take. What both share does not count: a scale
+        that nobody knows makes no difference uncertain."""
+        posterior = self._posterior([*kinds, reference])
+        to_reference = self.misfit**2 * _likeness([*kinds, *self.kinds], [reference])[:, 0]
+        shared = to_reference[: len(kinds)] - posterior.weights[:-1] @ to_reference[len(kinds) :]
+        difference = _Posterior(
+            mean=posterior.mean[:-1] - posterior.mean[-1],
+            gradient=posterior.gradient[:-1] - posterior.gradient[-1],
+            weights=posterior.weights[:-1] - posterior.weights[-1],
+            left=np.maximum(0.0, posterior.left[:-1] + posterior.left[-1] - 2 * shared),
+        )
+        variance = difference.of_parameters(self.covariance) + difference.left + self._of_unknown_group(kinds)
+        return Prediction(log_mean=difference.mean, log_deviation=np.sqrt(variance))
 
     def draw(self, kinds: Sequence[RoundKind], count: int, rng: np.random.Generator) -> Floats:
         """Times under `count` draws of the coefficients, [count, kinds]; what the form misses is drawn per kind."""
-        mean, gradient = self._design(kinds).evaluate(self.parameters)
-        correction, misfit_variance = self._misfit(kinds)
+        posterior = self._posterior(kinds)
         root = np.linalg.cholesky(self.covariance + 1e-12 * np.eye(len(self.covariance)))
-        draws = rng.standard_normal((count, len(root))) @ root.T @ gradient.T
-        draws += rng.standard_normal(draws.shape) * np.sqrt(misfit_variance)
-        times: Floats = np.exp(mean + correction + draws)
+        draws = rng.standard_normal((count, len(root))) @ root.T @ posterior.gradient.T
+        draws += rng.standard_normal(draws.shape) * np.sqrt(posterior.left + self._of_unknown_group(kinds))
+        times: Floats = np.exp(posterior.mean + draws)
         return times
 
-    def _misfit(self, kinds: Sequence[RoundKind]) -> tuple[Floats, Floats]:
-        """What the form misses at these kinds: mean and variance, given the residuals. Much for an unknown group."""
-        residuals = self.log_times - self._design(self.kinds).evaluate(self.parameters)[0]
-        inner = self.misfit**2 * _likeness(self.kinds, self.kinds)
-        weights = self.misfit**2 * _likeness(kinds, self.kinds)
-        solved = np.linalg.solve(inner + self.noise**2 * np.eye(len(self.kinds)), weights.T).T
-        variance: Floats = np.maximum(0.0, self.misfit**2 - (solved * weights).sum(axis=1))
+    def _posterior(self, kinds: Sequence[RoundKind]) -> _Posterior:
+        """What the form says, and what it misses there given the residuals; both depend on the parameters."""
+        mean, gradient = self._design(kinds).evaluate(self.parameters)
+        known, known_gradient = self._design(self.kinds).evaluate(self.parameters)
+        across = self.misfit**2 * _likeness(kinds, self.kinds)
+        weights: Floats = np.linalg.solve(_scattered(self.kinds, self.noise, self.misfit), across.T).T
+        return _Posterior(
+            mean=mean + weights @ (self.log_times - known),
+            gradient=gradient - weights @ known_gradient,
+            weights=weights,
+            left=np.maximum(0.0, self.misfit**2 - (weights * across).sum(axis=1)),
+        )
+
+    def _of_unknown_group(self, kinds: Sequence[RoundKind]) -> Floats:
+        """Variance of kinds whose group was not measured: they have the first group's coefficients and no others."""
         unknown = np.array([kind.group not in self.groups for kind in kinds])
-        return solved @ residuals, variance + unknown * (GROUP_DEVIATION**2 + GROUP_TERM_DEVIATION**2)
+        variance: Floats = unknown * (GROUP_DEVIATION**2 + GROUP_TERM_DEVIATION**2)
+        return variance
 
     def coefficients(self, tp_size: int, variant: str = "") -> dict[str, float]:
         """Seconds per unit of each term, most probable values. ValueError for a group that was not measured."""
@@ -140,6 +166,22 @@ def cross_validated_error(samples: Sequence[StepSample], form: str, folds: int =
             predicted = model.predict([sample.kind for sample in left]).log_mean
             errors += (predicted - np.log([sample.step_s for sample in left])).tolist()
     return float(np.sqrt(np.mean(np.square(errors)))) if errors else float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Posterior:
+    """Logarithms of times at some kinds: mean; gradient by the parameters; weights of the residuals; the variance that
+    is left of what the form misses."""
+
+    mean: Floats
+    gradient: Floats
+    weights: Floats
+    left: Floats
+
+    def of_parameters(self, covariance: Floats) -> Floats:
+        """The variance that comes from not knowing the coefficients."""
+        variance: Floats = np.einsum("ij,jk,ik->i", self.gradient, covariance, self.gradient)
+        return variance
 
 
 class _Design:
@@ -192,7 +234,8 @@ def _fit(form: str, kinds: tuple[RoundKind, ...], logs: Floats) -> StepTimeModel
     noise, misfit = 0.02, 0.04
     start = design.prior(logs)[0]
     for _ in range(2):  # the scatter is estimated from the residuals of a first fit
-        parameters, covariance = _most_probable(design, logs, noise**2 + misfit**2, start)
+        precision = np.linalg.inv(_scattered(kinds, noise, misfit)).astype(np.float64)
+        parameters, covariance = _most_probable(design, logs, precision, start)
         residuals = logs - design.evaluate(parameters)[0]
         noise, misfit = _scatter(kinds, residuals)
         start = parameters
@@ -208,21 +251,22 @@ def _fit(form: str, kinds: tuple[RoundKind, ...], logs: Floats) -> StepTimeModel
     )
 
 
-def _most_probable(design: _Design, logs: Floats, variance: float, start: Floats) -> tuple[Floats, Floats]:
-    """Levenberg-Marquardt on squared residuals / variance + squared prior deviations; parameters and covariance."""
+def _most_probable(design: _Design, logs: Floats, weight: Floats, start: Floats) -> tuple[Floats, Floats]:
+    """Levenberg-Marquardt on the residuals, weighted by the inverse of their covariance, and the squared prior
+    deviations; parameters and covariance."""
     means, deviations = design.prior(logs)
     precision = np.diag(deviations**-2.0)
 
     def loss(at: Floats) -> float:
         misses = logs - design.evaluate(at)[0]
-        return float(misses @ misses / variance + ((at - means) / deviations) @ ((at - means) / deviations))
+        return float(misses @ weight @ misses + ((at - means) / deviations) @ ((at - means) / deviations))
 
     at, damping = start, 1e-3
     now = loss(at)
     for _ in range(_ITERATIONS):
         predicted, gradient = design.evaluate(at)
-        hessian = gradient.T @ gradient / variance + precision
-        slope = gradient.T @ (logs - predicted) / variance - precision @ (at - means)
+        hessian = gradient.T @ weight @ gradient + precision
+        slope = gradient.T @ weight @ (logs - predicted) - precision @ (at - means)
         step = np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), slope)
         candidate = at + np.clip(step, -3.0, 3.0)
         then = loss(candidate)
@@ -234,8 +278,14 @@ def _most_probable(design: _Design, logs: Floats, variance: float, start: Floats
         else:
             damping *= 10
     gradient = design.evaluate(at)[1]
-    covariance = np.linalg.inv(gradient.T @ gradient / variance + precision).astype(np.float64)
+    covariance = np.linalg.inv(gradient.T @ weight @ gradient + precision).astype(np.float64)
     return at, covariance
+
+
+def _scattered(kinds: Sequence[RoundKind], noise: float, misfit: float) -> Floats:
+    """Covariance of measured logarithms around the form: what it misses, and the noise of each measurement."""
+    covariance: Floats = misfit**2 * _likeness(kinds, kinds) + noise**2 * np.eye(len(kinds))
+    return covariance
 
 
 def _scatter(kinds: Sequence[RoundKind], residuals: Floats) -> tuple[float, float]:
@@ -253,13 +303,15 @@ def _scatter(kinds: Sequence[RoundKind], residuals: Floats) -> tuple[float, floa
 
 
 def _likeness(first: Sequence[RoundKind], second: Sequence[RoundKind]) -> Floats:
-    """Correlation of what the form misses, [first, second]: near in octaves, less across groups."""
+    """Correlation of what the form misses, [first, second]: near in octaves, less across groups; 1 for a kind itself."""
     here, there = _octaves(first), _octaves(second)
     distance = ((here[:, None, :] - there[None, :, :]) ** 2).sum(axis=2)
     groups = {kind.group: number for number, kind in enumerate((*first, *second))}
     mine, theirs = (np.array([groups[kind.group] for kind in kinds], dtype=np.int64) for kinds in (first, second))
     same = np.where(mine[:, None] == theirs[None, :], 1.0, 0.5)
-    likeness: Floats = same * np.exp(-distance / (2 * MISFIT_REACH**2))
+    near = same * np.exp(-distance / (2 * MISFIT_REACH**2))
+    own = (distance == 0) & (mine[:, None] == theirs[None, :])
+    likeness: Floats = MISFIT_SHARED * near + (1 - MISFIT_SHARED) * own
     return likeness
 
 

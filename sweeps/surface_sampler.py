@@ -7,6 +7,7 @@ setting of a running server costs a switch, another TP size a launch. Works with
     sampler = SurfaceSampler(accept_lengths, candidates, batch=8)
     optuna.create_study(direction="maximize", sampler=sampler).optimize(objective)
 
+A server that is measured at several loads tells more than the objective does: `learn` takes the rounds of the others.
 The objective is a throughput, maximised. Dimensions that the candidates do not have are left to the fallback, TPE; so
 is everything once predictions have missed too often, or when the candidates have no accept length.
 """
@@ -37,6 +38,7 @@ from results.prediction import (
     expected_improvement,
     judge_predictions,
 )
+from results.step_samples import StepSample
 from results.step_terms import Floats
 from search_spaces.config import layout_label
 from search_spaces.rulings import Illegal
@@ -109,13 +111,18 @@ class SurfaceSampler(BaseSampler):
         self._candidates = tuple(c for c in candidates if accept_lengths.of_setting(c.setting) is not None)
         self._names = frozenset(name for candidate in candidates for name in candidate.params)
         self._plans: dict[int, Mapping[str, Value]] = {}
-        self._models: dict[tuple[Measured, ...], ThroughputModel] = {}
+        self._models: dict[tuple[tuple[StepSample, ...], tuple[Measured, ...]], ThroughputModel] = {}
+        self._rounds: list[tuple[int, StepSample]] = []
         self.trust = Trust(trusted=True)
         self.findings: list[str] = []
         self.covers_all = len(self._candidates) == len(candidates) > 0
         if len(self._candidates) < len(candidates):
             left = len(candidates) - len(self._candidates)
             self.findings.append(f"{left} of {len(candidates)} settings are not covered by a trace: left to TPE")
+
+    def learn(self, rounds: Iterable[StepSample], *, before: int = 0) -> None:
+        """Rounds that were timed elsewhere, such as at another load, and were known before the trial of that number."""
+        self._rounds += [(before, sample) for sample in rounds]
 
     def reseed_rng(self) -> None:
         self._rng = np.random.default_rng()
@@ -150,10 +157,11 @@ class SurfaceSampler(BaseSampler):
 
     def comparisons(self, study: Study, last: int | None = None) -> tuple[Comparison, ...]:
         """Each of the last finished trials (all by default) beside what the trials before it predicted for it."""
-        measured = self._measured(study)
+        told = self._told(study)
+        measured = list(told.values())
         compared = []
-        for at in range(max(1, len(measured) - (last or len(measured))), len(measured)):
-            model = self._model(measured[:at])
+        for at, number in list(enumerate(told))[max(1, len(told) - (last or len(told))) :]:
+            model = self._model(measured[:at], before=number)
             one = measured[at]
             # another TP size than all before is a guess within a factor of two, which says nothing about the model
             if model is None or all(one.setting.tp_size != before.setting.tp_size for before in measured[:at]):
@@ -164,12 +172,12 @@ class SurfaceSampler(BaseSampler):
         return tuple(compared)
 
     def expected_gain(self, study: Study) -> float | None:
-        """The greatest expected relative improvement that is left; None without a model that is trusted."""
-        measured = self._measured(study)
+        """The greatest expected relative improvement that is left; None without a measurement or a trusted model."""
+        measured = list(self._told(study).values())
         model = self._model(measured)
         open_ones = self._open(study)
         self._judge(study)
-        if model is None or not open_ones or not self.trust.trusted:
+        if model is None or not self._known(measured) or not open_ones or not self.trust.trusted:
             return None
         return float(self._improvements(model, measured, open_ones).max())
 
@@ -191,10 +199,12 @@ class SurfaceSampler(BaseSampler):
         open_ones = self._open(study)
         if not open_ones:
             return None
-        measured = self._measured(study)
+        measured = list(self._told(study).values())
         model = self._model(measured)
         if model is None:
             return self._first(open_ones)
+        if not self._known(measured):
+            return self._likeliest(model, open_ones)
         improvements = self._improvements(model, measured, open_ones)
         running = _running_tp_size(study)
         near = np.array([candidate.setting.tp_size == running for candidate in open_ones])
@@ -211,14 +221,19 @@ class SurfaceSampler(BaseSampler):
             self.findings.append(f"the model is not followed any more: {judged.reason}")
             self.trust = judged
 
-    def _model(self, measured: Sequence[Measured]) -> ThroughputModel | None:
-        """Fitted once for the same measurements: the comparisons look at all that went before."""
-        if not any(self._accept_lengths.of_setting(one.setting) is not None for one in measured):
+    def _model(self, measured: Sequence[Measured], *, before: int | None = None) -> ThroughputModel | None:
+        """Fitted once for the same measurements: the comparisons look at all that went before a trial."""
+        rounds = tuple(sample for since, sample in self._rounds if before is None or since <= before)
+        if not rounds and not self._known(measured):
             return None
-        key = tuple(measured)
+        key = rounds, tuple(measured)
         if key not in self._models:
-            self._models[key] = ThroughputModel(self._accept_lengths, measured, self._batch)
+            self._models[key] = ThroughputModel(self._accept_lengths, measured, self._batch, rounds)
         return self._models[key]
+
+    def _known(self, measured: Sequence[Measured]) -> list[PredictedSetting]:
+        """What was measured and has an accept length."""
+        return [one.setting for one in measured if self._accept_lengths.of_setting(one.setting) is not None]
 
     def _improvements(
         self, model: ThroughputModel, measured: Sequence[Measured], open_ones: Sequence[SurfaceCandidate]
@@ -226,17 +241,23 @@ class SurfaceSampler(BaseSampler):
         """How much better than the best measured setting each candidate is expected to be, relative."""
         variant = max(measured, key=lambda one: one.throughput).setting.variant
         settings = [_with_variant(candidate.setting, variant) for candidate in open_ones]
-        known = [one.setting for one in measured if self._accept_lengths.of_setting(one.setting) is not None]
-        best = float(np.max(model.log_throughput(known)[0]))
+        known = self._known(measured)
         if self._acquisition == "thompson":
             drawn = model.draw_log_throughput([*settings, *known], 1, self._rng)[0]
             gains: Floats = np.maximum(drawn[: len(settings)] - drawn[len(settings) :].max(), 0.0)
             return gains if gains.any() else np.exp(drawn[: len(settings)] - drawn.max())
-        means, deviations = model.log_throughput(settings)
+        best = known[int(np.argmax(model.log_throughput(known)[0]))]
+        means, deviations = model.log_gain(settings, best)
         if self._acquisition == "upper_bound":
-            bounds: Floats = np.maximum(means + deviations - best, 1e-6)
+            bounds: Floats = np.maximum(means + deviations, 1e-6)
             return bounds
-        return expected_improvement(means, deviations, best)
+        return expected_improvement(means, deviations, 0.0)
+
+    def _likeliest(self, model: ThroughputModel, open_ones: Sequence[SurfaceCandidate]) -> SurfaceCandidate:
+        """Without any measurement at this load: the best by rounds that were timed at others."""
+        sizes = {sample.tp_size for _, sample in self._rounds}
+        near = [candidate for candidate in open_ones if candidate.setting.tp_size in sizes] or list(open_ones)
+        return near[int(np.argmax(model.log_throughput([candidate.setting for candidate in near])[0]))]
 
     def _first(self, open_ones: Sequence[SurfaceCandidate]) -> SurfaceCandidate:
         """Without any measurement: a good accept length for few tokens, on the smallest TP size."""
@@ -257,15 +278,15 @@ class SurfaceSampler(BaseSampler):
         left = {c.setting: c for c in reversed(self._candidates) if c.setting not in settings}
         return list(reversed(left.values()))
 
-    def _measured(self, study: Study) -> list[Measured]:
-        """Finished trials of candidates, in the order of their numbers."""
+    def _told(self, study: Study) -> dict[int, Measured]:
+        """Finished trials of candidates by number, in that order."""
         by_key = {self._key(candidate.params): candidate.setting for candidate in self._candidates}
-        measured = []
+        measured: dict[int, Measured] = {}
         for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
             setting = by_key.get(self._key(trial.params))
             if setting is not None and trial.value is not None and math.isfinite(trial.value) and trial.value > 0:
                 setting = _with_variant(setting, self._variant(trial.params))
-                measured.append(Measured(setting=setting, throughput=trial.value))
+                measured[trial.number] = Measured(setting=setting, throughput=trial.value)
         return measured
 
     def _key(self, params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
