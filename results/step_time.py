@@ -303,7 +303,7 @@ def _scatter(kinds: Sequence[RoundKind], residuals: Floats) -> tuple[float, floa
 
 
 def _likeness(first: Sequence[RoundKind], second: Sequence[RoundKind]) -> Floats:
-    """Correlation of what the form misses, [first, second]: near in octaves, less across groups; 1 for a kind itself."""
+    """Correlation of what the form misses, [first, second]: near in octaves, less across groups, whole for itself."""
     here, there = _octaves(first), _octaves(second)
     distance = ((here[:, None, :] - there[None, :, :]) ** 2).sum(axis=2)
     groups = {kind.group: number for number, kind in enumerate((*first, *second))}

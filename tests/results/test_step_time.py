@@ -6,6 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from result_builders import summary
 
 from results.step_samples import StepSample, step_sample
@@ -121,3 +123,26 @@ def test_samples_from_cells() -> None:
         StepSample(batch=1.0, triple=TRIPLES[0], tp_size=1, step_s=0.0)
     with pytest.raises(ValueError, match="no measured round"):
         fit_step_time([])
+
+
+@given(st.integers(0, 26), st.integers(1, 27), st.integers(0, 5))
+def test_a_comparison_leaves_out_what_is_shared(at: int, count: int, seed: int) -> None:
+    """A kind against itself is certain; a measured pair is as far apart as predicted; and never less certain than both
+    predictions taken as independent."""
+    samples = times("tree_batch", list(TRUTH.values()), noise=0.01, seed=seed)
+    model = fit_step_time(samples[:count], form="tree_batch")
+    kinds, reference = [sample.kind for sample in samples], samples[at].kind
+    compared, alone = model.compare(kinds, reference), model.predict(kinds)
+    assert compared.log_mean == pytest.approx(alone.log_mean - alone.log_mean[at], abs=1e-9)
+    assert compared.log_deviation[at] == pytest.approx(0.0, abs=1e-6)
+    assert (compared.log_deviation <= alone.log_deviation + alone.log_deviation[at] + 1e-9).all()
+
+
+def test_a_scale_that_nobody_knows_makes_no_difference_uncertain() -> None:
+    """One measurement: what was measured is known; its neighbour by comparison better than by itself."""
+    samples = times("tree_batch", list(TRUTH.values()), noise=0.002)
+    model = fit_step_time(samples[:1], form="tree_batch")
+    near = RoundKind(batch=1.0, triple=Triple(num_steps=2, eagle_topk=1, num_draft_tokens=3), tp_size=1)
+    far = RoundKind(batch=1.0, triple=Triple(num_steps=8, eagle_topk=8, num_draft_tokens=64), tp_size=1)
+    deviations = model.compare([near, far], samples[0].kind).log_deviation
+    assert 0 < deviations[0] < deviations[1]

@@ -10,7 +10,8 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from results.prediction import AcceptLengths, PredictedSetting
+from results.prediction import AcceptLengths, Measured, PredictedSetting, round_of
+from results.step_samples import StepSample
 from results.surface import legal_triples
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.rulings import Illegal, Legal
@@ -92,6 +93,37 @@ def test_a_dear_launch_is_put_off_and_not_repeated() -> None:
     assert sum(before != after for before, after in itertools.pairwise(sizes)) <= 2
     best = max(throughput(setting) for setting in SETTINGS)
     assert study.best_value > 0.98 * best
+
+
+def rounds_at(batch: float, settings: list[PredictedSetting]) -> list[StepSample]:
+    measured = [Measured(setting=setting, throughput=throughput(setting, batch)) for setting in settings]
+    found = [round_of(one, LENGTHS, batch) for one in measured]
+    return [sample for sample in found if sample is not None]
+
+
+def test_rounds_at_other_loads_lead_the_first_choice() -> None:
+    """Timed at batches of 1 and 8, never at 4: the first setting tried there is near the best of its TP size."""
+    study, sampler = make()
+    timed = [setting for setting in SETTINGS if setting.tp_size == 1 and setting.layout == LAYOUTS[1]][::4]
+    for batch in (1.0, 8.0):
+        sampler.learn(rounds_at(batch, timed))
+    assert sampler.expected_gain(study) is None
+    first = suggest(study.ask())
+    assert first.tp_size == 1
+    assert throughput(first) > 0.95 * max(throughput(s) for s in SETTINGS if s.tp_size == 1)
+
+
+def test_a_prediction_knows_what_was_timed_before_it() -> None:
+    study, sampler = make()
+    for _ in range(3):
+        trial = study.ask()
+        study.tell(trial, throughput(suggest(trial)))
+    before = sampler.comparisons(study)
+    sampler.learn(rounds_at(8.0, SETTINGS[::9]), before=3)
+    assert sampler.comparisons(study) == before
+    trial = study.ask()
+    study.tell(trial, throughput(suggest(trial)))
+    assert sampler.comparisons(study)[: len(before)] == before
 
 
 def test_running_and_failed_trials_are_not_proposed_again() -> None:
