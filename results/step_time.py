@@ -106,7 +106,8 @@ class StepTimeModel:
         mean, gradient = self._design(kinds).evaluate(self.parameters)
         known, known_gradient = self._design(self.kinds).evaluate(self.parameters)
         across = self.misfit**2 * _likeness(kinds, self.kinds)
-        weights: Floats = np.linalg.solve(_scattered(self.kinds, self.noise, self.misfit), across.T).T
+        scattered = _scattered(self.kinds, self.noise, self.misfit)
+        weights = np.linalg.solve(scattered, across.T).T.astype(np.float64)
         return _Posterior(
             mean=mean + weights @ (self.log_times - known),
             gradient=gradient - weights @ known_gradient,
