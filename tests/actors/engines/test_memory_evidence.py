@@ -45,7 +45,7 @@ SWITCHES, SWITCHES_LIMIT_MB, TRACE_LIMIT_MB = 50, 50, 200
 POSITIONS = 20_000
 KEPT_SHARE = 1 / 3
 """Of what went to the disk: a server that kept its pools would grow by all of it, and more."""
-ANSWER, WARM_UP_PROMPTS, TRACED_AT_ONCE = 384, 32, 16
+ANSWER, WARM_UP_PROMPTS, TRACED_AT_ONCE = 384, 16, 16
 
 
 @pytest.mark.parametrize(("tp_size", "triples"), [(1, TRIPLES), (2, TRIPLES[::3])])
