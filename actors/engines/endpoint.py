@@ -64,7 +64,7 @@ class Endpoint:
 
         EnvironmentProblem, in one line, when nothing answers, the key is missing or refused, or it is no SGLang server.
         """
-        headers = self._headers()
+        headers = authorization(self.api_key_env)
         for path in _INFO_PATHS:
             request = urllib.request.Request(self.base_url + path, headers=headers)  # noqa: S310
             try:
@@ -79,15 +79,6 @@ class Endpoint:
                 raise EnvironmentProblem(f"nothing usable answers at {self.base_url}: {_one_line(reason)}") from error
             return self._checked(text, path)
         raise EnvironmentProblem(f"{self._answers}: it has no /server_info")
-
-    def _headers(self) -> dict[str, str]:
-        """With a key that can be sent as it is: the error for another one would quote it."""
-        headers = authorization(self.api_key_env)
-        if not all(value.isascii() and value.isprintable() for value in headers.values()):
-            raise EnvironmentProblem(
-                f"the API key in {self.api_key_env} holds a line break or another character that no key can have"
-            )
-        return headers
 
     def _checked(self, text: bytes, path: str) -> dict[str, Any]:
         """What the server says, if it is one of SGLang's: others may answer at that path as well."""

@@ -169,12 +169,19 @@ class GenerateClient:
 
 
 def authorization(api_key_env: str | None) -> dict[str, str]:
-    """The header that carries the API key kept in this environment variable; none when no variable is named."""
+    """The header that carries the API key kept in this environment variable; none when no variable is named.
+
+    EnvironmentProblem when it is not set, or holds what cannot be sent as it is: the error for that would quote it.
+    """
     if api_key_env is None:
         return {}
     key = os.environ.get(api_key_env)
     if not key:
         raise EnvironmentProblem(f"the environment variable {api_key_env}, which should hold the API key, is not set")
+    if not (key.isascii() and key.isprintable()):
+        raise EnvironmentProblem(
+            f"the API key in {api_key_env} holds a line break or another character that no key can have"
+        )
     return {"Authorization": f"Bearer {key}"}
 
 
