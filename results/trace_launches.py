@@ -91,9 +91,12 @@ class TraceJournal:
         self._running = None
         self._keep(TraceLaunches(jobs=self._launches.jobs[:-1]))
 
-    def end(self, *, weights_loaded: bool, failed: bool) -> None:
-        """The job that was begun last is over; after a failure its server is ended."""
+    def end(self, *, weights_loaded: bool | None, failed: bool) -> None:
+        """The job that was begun last is over; after a failure its server is ended. None: nobody can tell, and what was
+        expected counts."""
         *before, last = self._launches.jobs
+        if weights_loaded is None:
+            weights_loaded = last.weights_loaded
         elapsed_s = round(max(0.0, self._clock() - last.begun_at_unix_s), 3)
         ended = replace(last, weights_loaded=weights_loaded, ended=True, elapsed_s=elapsed_s)
         if failed:

@@ -224,7 +224,7 @@ class _TraceRun:
         while not self._stop.requested:
             for outcome in self._pool.wait(WAIT_S):
                 if outcome.trial_id == job.trial_id:
-                    loaded = outcome.launch is None or outcome.launch.weights_loaded
+                    loaded = None if outcome.launch is None else outcome.launch.weights_loaded
                     self._journal.end(weights_loaded=loaded, failed=outcome.failure is not None)
                     return outcome
             self._heartbeat()

@@ -46,6 +46,18 @@ def test_a_job_that_never_ended_counts_as_what_was_expected(tmp_path: Path) -> N
     assert (kept.weight_loads, second.weight_loads) == (2, 1)
 
 
+def test_a_failure_on_a_running_server_cost_no_launch(tmp_path: Path) -> None:
+    """A request that times out says nothing of the server; the next job has a new one."""
+    journal = TraceJournal(tmp_path)
+    journal.begin("a", "tp1")
+    journal.end(weights_loaded=True, failed=False)
+    journal.begin("b", "tp1")
+    journal.end(weights_loaded=None, failed=True)
+    journal.begin("b again", "tp1")
+    journal.end(weights_loaded=None, failed=True)
+    assert [job.weights_loaded for job in read_trace_launches(tmp_path).jobs] == [True, False, True]
+
+
 def test_after_a_failure_the_next_job_loads(tmp_path: Path) -> None:
     journal = TraceJournal(tmp_path)
     journal.begin("a", "tp1")

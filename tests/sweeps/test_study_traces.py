@@ -93,12 +93,13 @@ def test_every_layout_and_topk_at_its_greatest_steps_on_the_smallest_tp() -> Non
 
 
 class TracingPool:
-    """Answers trace jobs one at a time; the first one loads weights."""
+    """Answers trace jobs one at a time; the first one loads weights, and the one after a failure."""
 
     def __init__(self, answer: Callable[[TrialJob], TrialOutcome | None] = lambda job: None) -> None:
         self._answer = answer
         self.jobs: list[TrialJob] = []
         self._running: list[TrialJob] = []
+        self._has_server = False
 
     def has_room(self) -> bool:
         return not self._running
@@ -111,10 +112,12 @@ class TracingPool:
 
     def wait(self, timeout_s: float) -> Sequence[TrialOutcome]:
         job = self._running.pop()
-        return [self._answer(job) or traced(job, first=len(self.jobs) == 1)]
+        outcome = self._answer(job) or traced(job, first=len(self.jobs) == 1, loads=not self._has_server)
+        self._has_server = outcome.failure is None
+        return [outcome]
 
 
-def traced(job: TrialJob, *, first: bool = False) -> TrialOutcome:
+def traced(job: TrialJob, *, first: bool = False, loads: bool = False) -> TrialOutcome:
     assert job.trace is not None
     assert job.config.triple is not None
     assert job.config.layout is not None
@@ -142,7 +145,7 @@ def traced(job: TrialJob, *, first: bool = False) -> TrialOutcome:
         trial_id=job.trial_id,
         started_at_unix_s=0.0,
         finished_at_unix_s=1.0,
-        launch=replace(launch(), weights_loaded=first),
+        launch=replace(launch(), weights_loaded=loads),
         cells=(),
         failure=None,
         server_log="log",
