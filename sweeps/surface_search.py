@@ -10,6 +10,7 @@ from statistics import mean
 from typing import Protocol
 
 from results.measured_settings import RowsOf
+from results.other_loads import rounds_at_other_loads
 from results.predicted_rounds import Points, RoundsCheck, check_rounds, points_by_setting, rounds_problem
 from results.prediction import AcceptLengths, Comparison, Trust
 from results.records import TrialRecord
@@ -56,6 +57,7 @@ class SurfaceSearch:
         self._study, self._folder, self._legal = study, folder, legal
         self._rows_of = rows_of or folder.rows
         self._points: Points = {}
+        self._lengths = AcceptLengths(values={})
         self._rounds: dict[str, tuple[RoundsCheck, ...]] = {}
         self._batch, self._seed, self._stop_at_gain, self._say = batch, seed, stop_at_gain, say
         self._sampler: SurfaceSampler | None = None
@@ -77,8 +79,9 @@ class SurfaceSearch:
             reasons = {trace.failure.message for trace in run.failures if trace.failure is not None}
             self.fall_back("; ".join([problem, *sorted(reasons)]))
             return
+        self._lengths = AcceptLengths.of(points)
         self._sampler = SurfaceSampler(
-            AcceptLengths.of(points),
+            self._lengths,
             candidates_of(self._legal),
             batch=self._batch,
             prices=prices_of(records),
@@ -87,7 +90,7 @@ class SurfaceSearch:
         self._study.follow(self._sampler)
         self._points = points_by_setting(points)
         for record in records:
-            self._check_rounds(record)
+            self._take(record)
         self.notes = replace(self.notes, fallback=None)
         self.note()
 
@@ -117,6 +120,12 @@ class SurfaceSearch:
             trusted=sampler.trust.trusted,
         )
         write_notes(self._folder, self.notes)
+
+    def _take(self, record: TrialRecord) -> None:
+        """What a trial says beside its value: its verify steps, and its rounds at other loads than the objective's."""
+        self._check_rounds(record)
+        if self._sampler is not None and self._one_variant and record.number is not None:
+            self._sampler.learn(rounds_at_other_loads(record, self._lengths, self._batch), before=record.number + 1)
 
     def _check_rounds(self, record: TrialRecord) -> None:
         """Hold a trial's verify steps against its traces. Where they are wrong, so is every prediction."""
@@ -155,7 +164,7 @@ class SurfaceSearch:
 
     def finished(self, record: TrialRecord) -> None:
         self._gain_is_old = True
-        self._check_rounds(record)
+        self._take(record)
         self.note()
 
     def answered(self, trial: StudyTrial, record: TrialRecord) -> None:
