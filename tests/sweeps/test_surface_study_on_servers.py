@@ -1,7 +1,8 @@
 """Real servers: a study that follows its surface over two TP sizes, cut off by kill -9 and resumed.
 
-One weight load per TP size and session beside the baselines, the check and the confirmation, each counted; every
-measured request takes exactly the verify steps that its trace says. Writes `benchmarks/results/surface_study.json`.
+One weight load for the traces and the settings at the first TP size, one wherever the search takes another TP size or
+begins again, beside the baselines, the check and the confirmation, each counted; every measured request takes exactly
+the verify steps that its trace says. Writes `benchmarks/results/surface_study.json`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,28 +55,36 @@ search: {{{{sampler: surface}}}}
 @pytest.mark.evidence
 @pytest.mark.server
 @pytest.mark.timeout(3600)
-def test_a_weight_load_per_tp_size_and_rounds_as_predicted(tmp_path: Path) -> None:
+def test_every_weight_load_is_counted_and_rounds_are_as_predicted(tmp_path: Path) -> None:
     spec, folder = write(tmp_path), StudyFolder(tmp_path / "home" / STUDY)
     planned = json.loads(specsweep(tmp_path, "plan", str(spec), "--json", timeout_s=300))
     began_s = time.monotonic()
     cut_off(tmp_path, spec, folder)
     kept = {record.trial_id: record for record in folder.records()}
-    traced_before = read_trace_launches(traces_path(folder))
+    assert read_trace_launches(traces_path(folder)).weight_loads == 1
     specsweep(tmp_path, "resume", STUDY, timeout_s=3000)
-    wall_s = time.monotonic() - began_s
-    records = folder.records()
+    judge(tmp_path, planned["study_launches"], frozenset(kept), time.monotonic() - began_s)
+    # what was there before the kill is there still
+    assert {name: folder.record(name) for name in kept} == kept
+
+
+def judge(folder: Path, planned: dict[str, int], kept: frozenset[str], wall_s: float) -> None:
+    """What a finished study in `folder`/home must have; writes the result. `kept` was recorded before the kill."""
+    study = StudyFolder(folder / "home" / STUDY)
+    records = sorted(study.records(), key=lambda record: record.started_at_unix_s)
     launched = Counter(record.role for record in records if loaded(record))
-    traces = read_trace_launches(traces_path(folder))
-    report = json.loads(specsweep(tmp_path, "report", STUDY, "--json", "--no-plots", timeout_s=300))
-    status = json.loads(specsweep(tmp_path, "status", STUDY, "--json", timeout_s=300))
+    traces = read_trace_launches(traces_path(study))
+    report = json.loads(specsweep(folder, "report", STUDY, "--json", "--no-plots", timeout_s=300))
+    status = json.loads(specsweep(folder, "status", STUDY, "--json", timeout_s=300))
     notes = report["search"]
     write_result(
         RESULTS,
         command="python -m pytest -m evidence tests/sweeps/test_surface_study_on_servers.py",
         content={
             "load": {"prompts": PROMPTS, "max_new_tokens": TOKENS, "concurrency": 1},
-            "planned": planned["study_launches"],
+            "planned": planned,
             "weight_loads": {**launched, "traces": traces.weight_loads},
+            "trials": [[record.trial_id, record.effective.tp_size, loaded(record)] for record in records],
             "recorded_before_the_kill": sorted(kept),
             "wall_s": round(wall_s, 1),
             "rounds": notes["rounds"],
@@ -82,20 +92,14 @@ def test_a_weight_load_per_tp_size_and_rounds_as_predicted(tmp_path: Path) -> No
             "findings": report["findings"],
         },
     )
-    # what was there before the kill is there still
-    assert {name: folder.record(name) for name in kept} == kept
-    # one server a TP size: at tp 1 the one that traced, and after the kill another one
-    searched = Counter(record.effective.tp_size for record in records if record.role == "search" and loaded(record))
-    assert traced_before.weight_loads == traces.weight_loads == planned["study_launches"]["traces"] == 1
-    assert searched == {1: 1, 2: 1}
-    assert planned["study_launches"]["settings"] == searched[2]
-    assert launched["baseline"] == planned["study_launches"]["baselines"] == 2
-    assert launched["check"] == planned["study_launches"]["check"] == 1
+    # at tp 1 the server that traced goes on; another one is loaded after the kill, and where the TP size changes
+    assert traces.weight_loads == planned["traces"] == 1
+    assert [loaded(record) for record in records] == expected_loads(records, kept)
+    assert (launched["baseline"], launched["check"]) == (planned["baselines"], planned["check"]) == (2, 1)
     # the confirmation of one may put another one in front
-    assert planned["study_launches"]["confirmations"] == 1 <= launched["confirm"] <= 3
-    assert status["study_launches"] == {
-        "records": sum(launched.values()), "traces": 1, "all": sum(launched.values()) + 1,
-    }  # fmt: skip
+    assert planned["confirmations"] == 1 <= launched["confirm"] <= 3
+    records_loaded = sum(launched.values())
+    assert status["study_launches"] == {"records": records_loaded, "traces": 1, "all": records_loaded + 1}
     assert (status["left"], status["failed"]) == (0, 0)
     assert len({record.effective for record in records if record.role == "search"}) == SETTINGS
     # every measurement of a traced setting, at tp 2 by the trace at tp 1 as well
@@ -103,6 +107,19 @@ def test_a_weight_load_per_tp_size_and_rounds_as_predicted(tmp_path: Path) -> No
     assert {row["tp_size"] for row in notes["rounds"]} == {1, 2}
     assert {row["trial"] for row in notes["rounds"]} == {r.trial_id for r in records if r.role != "baseline"}
     assert all(row["equal_prompts"] == row["prompts"] == PROMPTS for row in notes["rounds"]), notes["rounds"]
+
+
+def expected_loads(records: Sequence[TrialRecord], kept: frozenset[str]) -> list[bool]:
+    """Whether each trial had to load weights: all but those of the search that find a server of their TP size."""
+    loads, running, resumed = [], 1, False
+    for record in records:
+        if record.trial_id not in kept and not resumed:
+            running, resumed = 0, True
+        searched = record.role == "search"
+        loads.append(not searched or record.effective.tp_size != running)
+        # baseline and check come before the traces at tp 1, whose server the search goes on with
+        running = record.effective.tp_size if searched else 1 if record.trial_id in kept else 0
+    return loads
 
 
 def loaded(record: TrialRecord) -> bool:
