@@ -53,6 +53,10 @@ Acquisition = Literal["expected_improvement", "thompson", "upper_bound"]
 WORTH_A_LAUNCH = 0.001
 """The expected relative improvement below which another TP size is left alone as long as this one has settings."""
 
+WORTH_STAYING = 0.005
+"""The expected relative improvement at the TP size that runs above which it is not left for another one: coming back
+would be one more launch."""
+
 COMPARED = 6
 """How many of the last measurements are compared with what would have been predicted for them."""
 
@@ -211,7 +215,8 @@ class SurfaceSampler(BaseSampler):
         costs = self._prices.measure_s + np.where(near, self._prices.switch_s, self._prices.launch_s)
         worth = improvements / costs
         if near.any():
-            worth = np.where(near | (improvements > WORTH_A_LAUNCH), worth, -1.0)
+            stays = improvements[near].max() > WORTH_STAYING
+            worth = np.where(near | (~stays & (improvements > WORTH_A_LAUNCH)), worth, -1.0)
         return open_ones[int(np.argmax(worth))]
 
     def _judge(self, study: Study) -> None:
