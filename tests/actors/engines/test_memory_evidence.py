@@ -1,7 +1,8 @@
 """The long points on memory, on real servers: a long trace, and fifty switches in a row at two TP sizes.
 
 Writes `benchmarks/results/memory.json`. Memory is that of all the server's processes; a first round, in which
-everything was run once, is not counted.
+everything was run once, is not counted. Judged is the anonymous memory: how much of a library's pages is counted to a
+process depends on who else on the machine has mapped them at that moment.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def test_fifty_switches_leave_the_memory_flat(
     }
     print(found)
     write_section(RESULTS, f"switches_tp{tp_size}", command=COMMAND, content=found)
-    assert max(grown.values()) < SWITCHES_LIMIT_MB
+    assert grown["anonymous"] < SWITCHES_LIMIT_MB
 
 
 def test_a_long_trace_is_not_held_in_memory(tmp_path: Path) -> None:
@@ -119,6 +120,7 @@ def test_a_long_trace_is_not_held_in_memory(tmp_path: Path) -> None:
     positions = sum(len(PoolTraceFile(segment).records) for segment in segments)
     on_disk_mb = sum(segment.stat().st_size for segment in segments) / MB
     grown = {name: _grown(series[0], series, name) for name in ("pss", "anonymous")}
+    every = max(1, len(series) // 50)
     found: dict[str, Any] = {
         "nodes_per_position": record_type(5, 8)["tokens"].shape[0],
         "positions": positions,
@@ -126,17 +128,18 @@ def test_a_long_trace_is_not_held_in_memory(tmp_path: Path) -> None:
         "requests_at_once": TRACED_AT_ONCE,
         "on_disk_mb": round(on_disk_mb, 1),
         "grown_mb": grown,
-        "grown_mb_in_100000_positions": round(max(grown.values()) * 100_000 / positions, 1),
+        "grown_mb_in_100000_positions": round(grown["anonymous"] * 100_000 / positions, 1),
         "limit_mb": TRACE_LIMIT_MB,
         "before": asdict(series[0]),
         "after": asdict(series[-1]),
-        "pss_mb": [memory.pss for memory in series[:: max(1, len(series) // 50)]],
+        "pss_mb": [memory.pss for memory in series[::every]],
+        "anonymous_mb": [memory.anonymous for memory in series[::every]],
     }
     print(found)
     write_section(RESULTS, "trace", command=COMMAND, content=found)
     assert traced.prompts == count
     assert positions >= POSITIONS
-    assert max(grown.values()) < KEPT_SHARE * on_disk_mb
+    assert grown["anonymous"] < KEPT_SHARE * on_disk_mb
     assert found["grown_mb_in_100000_positions"] < TRACE_LIMIT_MB
 
 
