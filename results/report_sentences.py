@@ -11,6 +11,9 @@ from results.stats import effect_verdict
 from results.summary import Estimate
 from results.table import estimate_words, setting_words
 
+_NOISY = 0.2
+"""A noise floor above which a tie is no reason to be content."""
+
 
 def summary_sentences(ranking: Ranking, suspect: RankedSetting | None) -> tuple[str, ...]:
     """The report's first lines: what is best, how the suspect compares, and whether speculation pays at all."""
@@ -132,12 +135,24 @@ def next_step(ranking: Ranking, suspect: RankedSetting | None, study: str, *, ex
         more = _prompts_to_tell(ranking)
         wanted = f"about {more} more prompts" if more else "more prompts or repeated launches"
         return f"The command below starts the best one so far; to tell it from the others, run again with {wanted}."
-    start = "Start the server with the command below"
-    if suspect is not None and suspect.setting is not ranking.choice.setting and not explained:
+    return "Start the server with the command below" + _reservation(ranking, ranking.choice, suspect, study, explained)
+
+
+def _reservation(
+    ranking: Ranking, choice: RankedSetting, suspect: RankedSetting | None, study: str, explained: bool
+) -> str:
+    """How the advice to start the best setting goes on: what to do besides, and a full stop."""
+    if suspect is not None and suspect.setting is not choice.setting and not explained:
         who = "the suspect" if "suspect" in suspect.setting.roles else "the draft as shipped"
-        return f"{start}; `specsweep isolate {study}` says why {who} is slower."
-    measured_once = not ranking.choice.confirmed and ranking.choice.launches < 2
-    return f"{start}. It was measured on one launch: confirm it on a fresh one." if measured_once else f"{start}."
+        return f"; `specsweep isolate {study}` says why {who} is slower."
+    if not choice.confirmed and choice.launches < 2:
+        return ". It was measured on one launch: confirm it on a fresh one."
+    if ranking.ties and ranking.noise.repeats and ranking.noise.relative > _NOISY:
+        return (
+            f". Launches differ by {ranking.noise.relative:.0%} here, which hides differences that matter: on a "
+            "quieter machine, or with `repeats: 3` under a new name, ties may be told apart."
+        )
+    return "."
 
 
 def _without_simulation(ranking: Ranking) -> str | None:

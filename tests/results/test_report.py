@@ -79,6 +79,11 @@ def test_ties_and_what_cannot_be_told_are_said(folder: StudyFolder) -> None:
             [trial("t1", config(RIGHT), 100.0), trial("c1", config(RIGHT), 99.0, role="confirm")],
             "Start the server with the command below.",
         ),
+        (
+            [trial(f"t{i}", config(RIGHT), speed) for i, speed in enumerate((100.0, 160.0))]
+            + [trial("u1", config(WRONG), 110.0)],
+            "here, which hides differences that matter",
+        ),
         ([record("t1", failure=OOM)], "Mend the reason above"),
         ([], "`specsweep resume demo`"),
         ([trial(f"t{i}", config((0, 1, i)), 100.0, 3.24) for i in (2, 3, 4)], "Unset SGLANG_SIMULATE_ACC_LEN"),
