@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
 import sys
 from collections.abc import Iterator
@@ -140,7 +141,8 @@ def main() -> None:
         "rows": rows,
     }
     if asked.out:
-        write_result(asked.out, command=f"python benchmarks/search_grid.py --seeds {asked.seeds}", content=content)
+        command = shlex.join(["python", "benchmarks/search_grid.py", *sys.argv[1:]])
+        write_result(asked.out, command=command, content=content)
 
 
 def summary(method: str, batch: float, needs: list[Need]) -> dict[str, object]:

@@ -36,9 +36,10 @@ class ResponseReader:
         if self.complete:
             return b""
         if self._chunked and not (self._rest or self._need or self._after_chunk or self._trailers):
-            # what a stream consists of: one whole chunk
+            # what a stream consists of: one whole chunk, its size as servers write it
             end = data.find(b"\r\n", 0, _MAX_SIZE_LINE)
-            if end > 0 and data.endswith(b"\r\n") and _chunk_size(data[:end]) + end + 4 == len(data) > end + 4:
+            size = len(data) - end - 4
+            if end > 0 and size > 0 and data[:end] == b"%x" % size and data.endswith(b"\r\n"):
                 return data[end + 2 : -2]
         data = self._rest + data
         self._rest = b""
