@@ -64,7 +64,7 @@ class Demo:
         specsweep(folder, "run", str(DEMO), *sets, timeout_s=1700)
         self.wall_s = time.monotonic() - started
         self.report: dict[str, Any] = json.loads(
-            specsweep(folder, "report", study, "--format", "json", "--no-plots", timeout_s=120)
+            specsweep(folder, "report", study, "--json", "--no-plots", timeout_s=120)
         )
         self._folder = StudyFolder(folder / "home" / study)
         notes = read_notes(self._folder)
