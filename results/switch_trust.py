@@ -234,6 +234,7 @@ def _speed(switched: CellSummary, fresh: CellSummary, noise: NoiseFloor) -> tupl
     if abs(distance) <= bound:
         return math.expm1(distance), None
     floor = "measured" if noise.repeats else "assumed"
+    limit = math.expm1(math.copysign(bound, distance))
     return math.expm1(distance), (
-        f"throughput differs by {math.expm1(distance):+.1%} on a fresh launch, beyond {bound:.1%} ({floor} noise)"
+        f"throughput differs by {math.expm1(distance):+.1%} on a fresh launch, beyond the {limit:+.1%} of {floor} noise"
     )

@@ -98,7 +98,9 @@ def test_an_assumed_noise_floor_condemns_only_two_settings_that_differ_the_same_
     slow = rows.judge()
     assert slow.trusted
     assert "throughput differs by +50" in slow.doubts[0]
-    assert "(assumed noise)" in slow.sentences[0]
+    assert "of assumed noise" in slow.sentences[0]
+    slower = Rows().add().add(fresh=True, role="check", seconds=10.0).judge().doubts[0]
+    assert "differs by -20.0% on a fresh launch, beyond the -18.1% of assumed noise" in slower
     other, third = config(5, 1), config(1, 1)
     rows.add(effective=other, seconds=4.0).add(effective=other, fresh=True, role="confirm")
     assert rows.judge().trusted
@@ -115,7 +117,7 @@ def test_a_measured_noise_floor_is_used() -> None:
     rows.add(seconds=9.5).add(fresh=True, role="check")
     trust = rows.judge()
     assert not trust.trusted
-    assert "(measured noise)" in trust.problems[0]
+    assert "of measured noise" in trust.problems[0]
 
 
 def test_what_is_not_compared() -> None:
