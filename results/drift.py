@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from results.stats import PRIOR_DEGREES, PRIOR_DEVIATION, student_t_quantile
 from results.summary import Estimate
 
 MIN_POINTS = 3
+"""How often a baseline is measured at least for drift to be tested: at the start, in the middle and at the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,9 @@ def find_drift(points: Sequence[DriftPoint]) -> Drift | None:
     One slope of the logarithm over time for all groups, each with its own level (least squares). The residual variance
     is steadied by the prior of `moderated_spread`, so that three points on a line by chance are no trend.
     """
+    # needs numpy, which a plan should not wait for
+    from results.stats import PRIOR_DEGREES, PRIOR_DEVIATION, student_t_quantile
+
     groups: dict[str, list[DriftPoint]] = defaultdict(list)
     for point in points:
         groups[point.group].append(point)

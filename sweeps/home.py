@@ -180,6 +180,15 @@ def _models_differ(place: StudyPlace, there: SweepSpec, here: SweepSpec) -> Iter
             yield (key,), getattr(there, key), getattr(here, key)
 
 
+def continued(place: StudyPlace, spec: SweepSpec) -> SweepSpec:
+    """`spec` as the study in `place` goes on with it: where it leaves the number of baselines open, with the number
+    that the study has, so that a study that was done is not taken up again for more of them."""
+    there = place.read_spec().budget.baselines if place.exists else "auto"
+    if spec.budget.baselines != "auto" or there == "auto":
+        return spec
+    return spec.model_copy(update={"budget": spec.budget.model_copy(update={"baselines": there})})
+
+
 def discard_unused(place: StudyPlace) -> None:
     """Removes the study's folder, and the home when it is then empty; only for a study that was never recorded in."""
     shutil.rmtree(place.folder, ignore_errors=True)

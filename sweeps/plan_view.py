@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from results.drift import MIN_POINTS
 from search_spaces.config import layout_label
 from search_spaces.plan import SpacePlan
 from sweeps.plan_time import Pace, PlannedTime, StudyExtras, plan_time
@@ -35,13 +36,14 @@ def show_plan(plan: SweepPlan, pace: Pace, extras: StudyExtras | None = None) ->
 
 def _summary(plan: SweepPlan, pace: Pace, extras: StudyExtras) -> str:
     servers = plan.servers
-    baselines = len(servers.baselines) + len(plan.extra_baselines)
     parts = [_count(servers.effective, "server")]
     if servers.repeats > 1:
         parts[0] += f" x {servers.repeats} repeats"
     if plan.suspect_is_extra:
         parts.append("the suspect")
-    parts.append(_count(baselines, "baseline"))
+    parts.append(_count(plan.baselines, "baseline"))
+    if plan.baseline_launches > 1:
+        parts[-1] += f" x {plan.baseline_launches}"
     alone = pace.slots is None or pace.max_parallel == 1
     how = "one after another" if alone else f"on {_count(pace.slots or 1, 'slot')}"
     price = f"{pace.seconds_per_launch:g} s a launch"
@@ -54,6 +56,8 @@ def _summary(plan: SweepPlan, pace: Pace, extras: StudyExtras) -> str:
         ("distinct servers", servers.effective, "settings that end up as one server are launched once"),
         ("launches", plan.launches, " + ".join(parts)),
     ]
+    if plan.baselines:
+        rows.append(("baselines", plan.baselines * plan.baseline_launches, _drift(plan.baseline_launches)))
     if extras.check:
         rows.append(("check", 1, "one setting is also launched afresh, to see whether switching changes anything"))
     if extras.traces or extras.problem:
@@ -64,6 +68,12 @@ def _summary(plan: SweepPlan, pace: Pace, extras: StudyExtras) -> str:
     lines += [f"  {name:<18}{number:>8}  {comment}".rstrip() for name, number, comment in rows]
     lines.append(f"  {'time':<18}about {show_duration(time.seconds)} at {price}, {how}")
     return "\n".join(lines)
+
+
+def _drift(launches: int) -> str:
+    if launches >= MIN_POINTS:
+        return "each from the study's start to its end, which tests for drift"
+    return f"drift is not tested (budget.baselines: {MIN_POINTS} would)"
 
 
 def _traces(extras: StudyExtras) -> str:

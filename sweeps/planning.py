@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
+from results.drift import MIN_POINTS
 from search_spaces.checkpoints import read_draft, read_target
 from search_spaces.config import EngineConfig, Setting
 from search_spaces.errors import InputError
@@ -15,11 +16,14 @@ from search_spaces.rulings import Illegal, Legal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
 from search_spaces.space import SearchSpace
 from search_spaces.versions import READ_VERSION
-from sweeps.spec_schema import SweepSpec
+from sweeps.spec_schema import BudgetSpec, SweepSpec
 
 RULES_MADE_FOR = READ_VERSION
 """The SGLang version assumed when neither the spec nor an installed SGLang says which one will run."""
 
+TRIALS_PER_BASELINE = 8
+"""From how many trials for each baseline `budget.baselines: auto` launches it three times: the two more are then
+at most a quarter of the study, which lasts long enough for the machine to change."""
 
 MISFITS: frozenset[str] = frozenset(
     {
@@ -70,6 +74,11 @@ class SweepPlan:
         return (EngineConfig(layout=None, triple=None, tp_size=size),)
 
     @property
+    def baselines(self) -> int:
+        """How many baselines there are: one for each TP size."""
+        return len(self.servers.baselines) + len(self.extra_baselines)
+
+    @property
     def suspect_is_extra(self) -> bool:
         """True when the suspect is a server that the space does not have."""
         effective = self.suspect and self.suspect.effective
@@ -82,8 +91,8 @@ class SweepPlan:
         Each is a launch unless a running server can be switched to it.
         """
         extra = self.servers.repeats if self.suspect_is_extra else 0
-        baselines = len(self.servers.baselines) + len(self.extra_baselines)
-        return self.servers.launches - len(self.servers.baselines) + extra + baselines * self.baseline_launches
+        searched = self.servers.launches - len(self.servers.baselines)
+        return searched + extra + self.baselines * self.baseline_launches
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values: the space's (schema 1), with the study, the SGLang version and the suspect."""
@@ -92,7 +101,7 @@ class SweepPlan:
         content["study"] = self.study
         content["sglang_version"] = self.context.sglang_version
         content["launches"] = self.launches
-        content["baselines"] = len(self.servers.baselines) + len(self.extra_baselines)
+        content["baselines"] = self.baselines
         content["baseline_launches"] = self.baseline_launches
         content["confirmations"] = self.confirmations
         content["suspect"] = self.suspect and {
@@ -118,7 +127,7 @@ def make_plan(spec: SweepSpec) -> SweepPlan:
     findings = _check_fit(context)
     servers = plan_space(space, context, repeats=spec.budget.repeats)
     runs_already = spec.engine.kind == "endpoint"
-    return SweepPlan(
+    plan = SweepPlan(
         study=spec.study,
         context=context,
         space=space,
@@ -126,9 +135,18 @@ def make_plan(spec: SweepSpec) -> SweepPlan:
         suspect_setting=suspect,
         suspect=_resolve_suspect(suspect, context),
         findings=findings,
-        baseline_launches=spec.budget.baselines,
         confirmations=0 if runs_already else spec.budget.confirmations,
     )
+    return replace(plan, baseline_launches=_baseline_launches(plan, spec.budget))
+
+
+def _baseline_launches(plan: SweepPlan, budget: BudgetSpec) -> int:
+    """How often each baseline is launched: what the budget says; `auto` tests for drift where that costs little."""
+    if budget.baselines != "auto":
+        return budget.baselines
+    trials = plan.servers.effective * plan.servers.repeats
+    trials = min([trials, *(limit for limit in (budget.trials, budget.launches) if limit is not None)])
+    return MIN_POINTS if trials >= TRIALS_PER_BASELINE * plan.baselines else 1
 
 
 def rule_context(spec: SweepSpec) -> RuleContext:

@@ -83,7 +83,7 @@ def _endpoint(spec: SweepSpec) -> Iterator[Problem]:
         yield ("space", "flags"), "flags cannot be changed on a running server (engine.kind: endpoint)"
     if spec.suspect is not None:
         yield ("suspect",), "another setting cannot be measured on a running server (engine.kind: endpoint)"
-    if spec.budget.repeats > 1 or spec.budget.baselines > 1:
+    if spec.budget.repeats > 1 or spec.budget.baselines not in ("auto", 1):
         yield ("budget",), "repeats and baselines are launches, and engine.kind: endpoint launches nothing"
 
 

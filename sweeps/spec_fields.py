@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
 
@@ -124,6 +124,14 @@ def _count_or_null(value: object) -> int | None:
     return None if value is None else _count(value)
 
 
+def _count_or_auto(value: object) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if not _is_whole(value) or value < 1:
+        raise ValueError(f"{show(value)} is neither a whole number of at least 1 nor `auto`")
+    return value
+
+
 def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -200,6 +208,9 @@ LayoutValue = Annotated[Layout, PlainValidator(_layout), WithJsonSchema(_LAYOUT_
 Count = Annotated[int, PlainValidator(_count), WithJsonSchema(_COUNT_SCHEMA)]
 CountOrNull = Annotated[
     int | None, PlainValidator(_count_or_null), WithJsonSchema({"anyOf": [_COUNT_SCHEMA, {"type": "null"}]})
+]
+CountOrAuto = Annotated[
+    int | Literal["auto"], PlainValidator(_count_or_auto), WithJsonSchema({"anyOf": [_COUNT_SCHEMA, {"const": "auto"}]})
 ]
 Swept = Annotated[FlagValue, PlainValidator(_flag_value), WithJsonSchema(_FLAG_SCHEMA)]
 FlagName = Annotated[str, PlainValidator(_flag_name), WithJsonSchema({"type": "string", "pattern": _FLAG_NAME.pattern})]

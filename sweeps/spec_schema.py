@@ -16,6 +16,7 @@ from results.objective import Goal, Metric
 from search_spaces.config import Flags, FlagValue, Setting, layout_label
 from sweeps.spec_fields import (
     Count,
+    CountOrAuto,
     CountOrNull,
     Counts,
     CountsOrNull,
@@ -257,8 +258,10 @@ class BudgetSpec(Section):
     launches: Count | None = Field(None, description="Server starts; baselines, retries and traces included.")
     wall_time_s: Seconds | None = Field(None, description="Seconds after which no trial starts.")
     repeats: Count = Field(1, description="Launches of each distinct setting.")
-    baselines: Count = Field(
-        1, description="Launches of each baseline, from the study's start to its end: three or more test for drift."
+    baselines: CountOrAuto = Field(
+        "auto",
+        description="Launches of each baseline, from the study's start to its end: three or more test for drift. "
+        "`auto`: three where the study measures at least eight trials for each baseline, else one; `plan` shows it.",
     )
     confirmations: Whole = Field(
         1,

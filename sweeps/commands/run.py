@@ -27,7 +27,7 @@ def run(
     Example: specsweep run sweeps/specs/demo.yaml --set budget.trials=10
     """
     from sweeps.driving import check_port, drive
-    from sweeps.home import claim_study, home_folder
+    from sweeps.home import claim_study, continued, home_folder
     from sweeps.plan_time import extras_of, pace_of
     from sweeps.plan_view import show_plan
     from sweeps.planning import make_plan
@@ -35,6 +35,7 @@ def run(
 
     spec = load_spec(spec_file, overrides or ())
     place = claim_study(spec, home_folder())
+    spec = continued(place, spec)
     try:
         plan = make_plan(spec)
         plan.servers.require_legal()

@@ -110,8 +110,8 @@ budget: {repeats: 2}
     assert plan["requested"] == 3 * 3 * 2 * 3 * 2
     # topk 1: three servers whatever n; topk 4: (1,4,2), (1,4,4), (2,4,4), (2,4,8), (3,4,4), (3,4,8)
     assert plan["effective"] == 9 * 2 * 2
-    assert plan["launches"] == 9 * 2 * 2 * 2 + 2
-    assert plan["study_launches"]["baselines"] == 2
+    assert plan["launches"] == 9 * 2 * 2 * 2 + 2 * 3
+    assert plan["study_launches"]["baselines"] == 2 * 3
     assert plan["study_launches"]["settings"] + plan["study_launches"]["switched"] == 9 * 2 * 2 * 2
     assert plan["traces"] == []
     rules = {row["rule"] for row in plan["illegal"]}
@@ -135,7 +135,7 @@ budget: {repeats: 2}
     for part in (
         "settings asked         108",
         "distinct servers        36",
-        "launches                74",
+        "launches                78  36 servers x 2 repeats + 2 baselines x 3\n",
         "tree_pool",
         "(1,1,8)  (1,1,2)",
     ):

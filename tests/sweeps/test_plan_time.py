@@ -77,7 +77,7 @@ def test_every_layout_is_traced_on_one_server(tmp_path: Path) -> None:
     assert [(row["layout"], row["eagle_topk"]) for row in traces] == [
         ("0,3,7", 1), ("0,3,7", 2), ("1,2,30", 1), ("1,2,30", 2),
     ]  # fmt: skip
-    assert (time.traces, time.settings, time.loads) == (1, 1, 6)
+    assert (time.traces, time.settings, time.baselines, time.loads) == (1, 1, 6, 10)
 
 
 def test_only_a_search_that_follows_a_surface_traces(tmp_path: Path) -> None:
