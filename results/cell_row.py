@@ -90,7 +90,8 @@ def _numbers(cell: CellSummary, triple: Triple | None) -> Iterator[tuple[str, st
     missing = dict(cell.missing)
     failed = f", {cell.requests_failed} failed" if cell.requests_failed else ""
     retried = f", {cell.retries} retries" if cell.retries else ""
-    yield "requests", f"{cell.requests} at concurrency {cell.load_label}{failed}{retried}, {cell.duration_s:.1f} s"
+    load = f"concurrency {cell.concurrency}" if cell.request_rate is None else f"{cell.request_rate:g} requests/s"
+    yield "requests", f"{cell.requests} at {load}{failed}{retried}, {cell.duration_s:.1f} s"
     if triple is not None:
         length = estimate_words(cell.accept_length, 3)
         of = f" of at most {triple.ceiling}, tokens per verify step"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from actors.engines.effective import resolved_args
 from actors.engines.endpoint import Endpoint, runs
-from actors.load.measurement import measure_cell, never_dead, warm_up
+from actors.load.measurement import measure_cells, never_dead, warm_up
 from actors.load.prompts import PromptSet, choose_prompts
 from actors.load.workload import Workload
 from results.cells import summarise_cell
@@ -20,12 +21,17 @@ from search_spaces.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureRequest:
-    """What to send: a count of built-in prompts, a set, a file, a folder or `hf:DATASET`, and how."""
+    """What to send: a count of built-in prompts, a set, a file, a folder or `hf:DATASET`, and how.
+
+    Every concurrency (closed loop) and every request rate (open loop, per second) is one row. `seed` chooses and orders
+    the prompts and draws the arrivals. ValueError when nothing is asked, a load twice, or a number is out of range.
+    """
 
     endpoint: Endpoint
     prompts: int | str = 64
     count: int | None = None
-    concurrency: int = 8
+    concurrency: tuple[int, ...] = (8,)
+    request_rate: tuple[float, ...] = ()
     max_new_tokens: int = 256
     temperature: float = 0.0
     ignore_eos: bool = False
@@ -33,24 +39,40 @@ class MeasureRequest:
     half_width: float | None = 0.02
     request_timeout_s: float = 600.0
 
+    def __post_init__(self) -> None:
+        for name, loads in (("concurrency", self.concurrency), ("request rate", self.request_rate)):
+            for load in loads:
+                if not (math.isfinite(load) and load > 0):
+                    raise ValueError(f"{name} {load:g} is not above 0")
+                if loads.count(load) > 1:
+                    raise ValueError(f"{name} {load:g} is asked twice")
+        if not self.concurrency and not self.request_rate:
+            raise ValueError("neither a concurrency nor a request rate is asked")
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(f"temperature {self.temperature:g} is not a number of 0 or more")
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredServer:
-    """One cell of one server, with what the server says it runs. `notes` are limits of what was sent."""
+    """One cell for each load of one server, with what the server says it runs. `notes` are limits of what was sent.
+
+    `failure` is what ended it before the last load; the cells before it are kept, and there is at least one.
+    """
 
     url: str
     server: dict[str, Any]
     workload: dict[str, Any]
     triple: Triple | None
-    cell: CellSummary
+    cells: tuple[CellSummary, ...]
     notes: tuple[str, ...]
+    failure: Failure | None = None
 
 
 def measure_server(asked: MeasureRequest) -> MeasuredServer | Failure:
-    """Warm up, empty the prefix cache, measure once; blocks until done. Changes nothing else on the server.
+    """Warm up; then for every load, concurrencies first: empty the prefix cache and measure once. Blocks until done.
 
-    InputError for prompts that cannot be used; EnvironmentProblem when no SGLang server answers or its API key is
-    missing or refused; a Failure when requests fail although it answered.
+    Changes nothing else on the server. InputError for prompts that cannot be used; EnvironmentProblem when no SGLang
+    server answers or its API key is missing or refused; a Failure when it answers no load although it is there.
     """
     info = asked.endpoint.server_info()
     triple, tp_size = runs(info)
@@ -60,9 +82,9 @@ def measure_server(asked: MeasureRequest) -> MeasuredServer | Failure:
     failure = warm_up(url, workload)
     if failure is not None:
         return failure
-    observed = measure_cell(url, workload, asked.concurrency, failure_now=never_dead, triple=triple)
-    if isinstance(observed, Failure):
-        return observed
+    observed, failure = measure_cells(url, workload, failure_now=never_dead, triple=triple)
+    if failure is not None and not observed:
+        return failure
     args = resolved_args(info)
     return MeasuredServer(
         url=url,
@@ -84,11 +106,13 @@ def measure_server(asked: MeasureRequest) -> MeasuredServer | Failure:
             "template": workload.template_hash,
             "max_new_tokens": asked.max_new_tokens,
             "temperature": asked.temperature,
+            "seed": asked.seed,
             "ignore_eos": asked.ignore_eos,
         },
         triple=triple,
-        cell=summarise_cell(observed, triple, server_args=args),
+        cells=tuple(summarise_cell(cell, triple, server_args=args) for cell in observed),
         notes=notes,
+        failure=failure,
     )
 
 
@@ -113,7 +137,9 @@ def _workload(asked: MeasureRequest, chosen: PromptSet) -> Workload:
         return Workload(
             prompts=chosen.prompts,
             warmup=chosen.warmup,
-            concurrency=(asked.concurrency,),
+            concurrency=asked.concurrency,
+            request_rate=asked.request_rate,
+            arrival_seed=asked.seed,
             max_new_tokens=asked.max_new_tokens,
             temperature=asked.temperature,
             ignore_eos=asked.ignore_eos,

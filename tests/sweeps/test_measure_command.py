@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from doubles.timed_server import TimedPlan, TimedServer, script_of
@@ -79,6 +80,87 @@ def test_the_text_shows_the_numbers_and_what_makes_them_less(capsys: Capture) ->
     assert "NOT COMPARABLE: warm cache" in second
 
 
+def test_every_load_has_its_row(capsys: Capture) -> None:
+    plan = replace(PLAN, ttft_s=0.005, step_s=0.0005)
+    loads = ["--concurrency", "2,4", "--request-rate", "200", "--request-rate", "100.5"]
+    argv = ["--prompts", "12", "--max-new-tokens", "20", "--all-prompts", *loads]
+    with TimedServer(plan) as server:
+        assert main(["measure", server.url, *argv, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        # one warm-up; before each load the cache is emptied
+        assert server.seen.flushes >= 4
+        assert main(["measure", server.url, *argv]) == 0
+    text = capsys.readouterr().out
+    rows = found["rows"]
+    assert [(row["concurrency"], row["request_rate"]) for row in rows] == [(2, None), (4, None), (0, 200.0), (0, 100.5)]
+    assert [row["requests"] for row in rows] == [12] * 4
+    assert {row["accept_length"]["value"] for row in rows} == {found["accept_length"]["value"]}
+    assert found | rows[0] == found
+    assert found["failure"] is None
+    for load in ("concurrency 2", "concurrency 4", "200 requests/s", "100.5 requests/s"):
+        assert f"12 at {load}, " in text
+
+
+def test_seed_and_temperature_are_sent_and_told(capsys: Capture) -> None:
+    argv = ["--prompts", "8", "--max-new-tokens", "4", "--request-rate", "500", "--json"]
+    with TimedServer(TimedPlan(ttft_s=0.001, step_s=0.0005)) as server:
+
+        def told(*more: str) -> tuple[dict[str, Any], list[object]]:
+            server.seen.requests.clear()
+            assert main(["measure", server.url, *argv, *more]) == 0
+            content: dict[str, Any] = json.loads(capsys.readouterr().out)
+            return content, list(server.seen.requests)
+
+        first, sent = told("--seed", "3", "--temperature", "0.7")
+        again, same = told("--seed", "3", "--temperature", "0.7")
+        other, _ = told("--seed", "4", "--temperature", "0.7")
+        greedy, _ = told("--seed", "3")
+    assert (first["workload"]["seed"], first["workload"]["temperature"]) == (3, 0.7)
+    assert {request["sampling_params"]["temperature"] for request in sent} == {0.7}  # type: ignore[index]
+    assert [request["text"] for request in sent] == [request["text"] for request in same]  # type: ignore[index]
+    ids = [one["workload"]["id"] for one in (first, again, other, greedy)]
+    assert (ids[0] == ids[1], len(set(ids))) == (True, 3)
+    # a rate alone is an open loop alone
+    assert [row["concurrency"] for row in first["rows"]] == [0]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--request-rate", "0"], "request rate 0 is not above 0"),
+        (["--request-rate", "1,nan"], "request rate nan is not above 0"),
+        (["--request-rate", "inf"], "request rate inf is not above 0"),
+        (["--request-rate", "1,2,1.0"], "request rate 1 is asked twice"),
+        (["--request-rate", "fast"], "--request-rate: 'fast' is not a list of requests per second such as 2,4.5"),
+        (["--request-rate", "1,,2"], "--request-rate: '1,,2' is not a list of requests per second such as 2,4.5"),
+        (["--concurrency", "0"], "concurrency 0 is not above 0"),
+        (["--concurrency", "8", "--concurrency", "8"], "concurrency 8 is asked twice"),
+        (["--concurrency", "1.5"], "--concurrency: '1.5' is not a list of requests in flight such as 1,8"),
+        (["--temperature", "-1"], "--temperature"),
+        (["--temperature", "inf"], "temperature inf is not a number of 0 or more"),
+        (["--temperature", "nan"], "--temperature"),
+        (["--seed", "-1"], "--seed"),
+        (["--seed", "x"], "--seed"),
+    ],
+)
+def test_a_load_that_cannot_be_is_bad_input_before_anything_is_sent(
+    capsys: Capture, argv: list[str], message: str
+) -> None:
+    assert message in refused(capsys, ["measure", "http://127.0.0.1:1", *argv], 2)
+
+
+def test_the_rows_before_a_failure_are_kept(capsys: Capture) -> None:
+    plan = replace(PLAN, ttft_s=0.002, step_s=0.0005, die_after_requests=4 + 12 + 5)
+    argv = ["--prompts", "12", "--max-new-tokens", "8", "--all-prompts", "--concurrency", "2,4", "--json"]
+    with TimedServer(plan) as server:
+        assert main(["measure", server.url, *argv]) == 1
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert [row["concurrency"] for row in found["rows"]] == [2]
+    assert (found["failure"]["phase"], found["requests"]) == ("measure", 12)
+    assert err.splitlines()[-1].startswith(f"specsweep: {server.url}: measure: ")
+
+
 def test_acceptance_that_no_draft_earns_is_not_comparable(capsys: Capture) -> None:
     with TimedServer(TimedPlan(ttft_s=0.002, step_s=0.0005, pattern=(1, 2))) as server:
         assert main(["measure", server.url, *QUICK, "--json"]) == 0
@@ -101,7 +183,7 @@ def test_without_speculation_there_is_throughput_but_no_accept_length(capsys: Ca
 def test_it_ends_early_when_the_numbers_are_narrow() -> None:
     with TimedServer(TimedPlan(ttft_s=0.02, step_s=0.004, pattern=(1,))) as server:
         asked = MeasureRequest(
-            endpoint=Endpoint(url=server.url), prompts=90, concurrency=2, max_new_tokens=20, half_width=0.4
+            endpoint=Endpoint(url=server.url), prompts=90, concurrency=(2,), max_new_tokens=20, half_width=0.4
         )
         measured = measure_server(asked)
     assert isinstance(measured, MeasuredServer), measured
