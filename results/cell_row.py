@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from results.acceptance import conditional_acceptance
+from results.loads import load_words
 from results.summary import CellSummary, Estimate
 from results.table import NOTHING, estimate_words
 from search_spaces.config import Triple
@@ -90,8 +91,7 @@ def _numbers(cell: CellSummary, triple: Triple | None) -> Iterator[tuple[str, st
     missing = dict(cell.missing)
     failed = f", {cell.requests_failed} failed" if cell.requests_failed else ""
     retried = f", {cell.retries} retries" if cell.retries else ""
-    load = f"concurrency {cell.concurrency}" if cell.request_rate is None else f"{cell.request_rate:g} requests/s"
-    yield "requests", f"{cell.requests} at {load}{failed}{retried}, {cell.duration_s:.1f} s"
+    yield "requests", f"{cell.requests} at {load_words(cell.load)}{failed}{retried}, {cell.duration_s:.1f} s"
     if triple is not None:
         length = estimate_words(cell.accept_length, 3)
         of = f" of at most {triple.ceiling}, tokens per verify step"

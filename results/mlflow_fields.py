@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from results.measured_settings import MeasuredSetting, measured_settings
 from results.noise import noise_floor
+from results.objective import Metric
 from results.paired_intervals import PairedIntervals
 from results.record_json import encode_record
 from results.records import TrialRecord
@@ -43,6 +44,11 @@ class RunFields:
 def load_suffix(load: CellKey) -> str:
     """`c8` for a closed loop of eight, `r2.5` for an open loop."""
     return f"c{load[0]}" if load[1] is None else f"r{load[1]:g}"
+
+
+def metric_name(metric: Metric, load: CellKey) -> str:
+    """The name of an objective among the metrics of a run, such as `ttft_ms_p99_r2.5`; what runs are sorted by."""
+    return f"{'throughput' if metric == 'output_throughput' else metric}_{load_suffix(load)}"
 
 
 def record_digest(record: TrialRecord) -> str:

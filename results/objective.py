@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from results.loads import load_words
 from results.summary import CellSummary, Estimate
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ Metric = Literal[
     "tpot_ms_p99",
 ]
 METRICS: tuple[Metric, ...] = get_args(Metric)
+CLOSED_LOOP_METRICS: frozenset[Metric] = frozenset({"steady_throughput"})
+"""What an open loop does not have: it has no slots to keep busy."""
 METRIC_WORDS: dict[Metric, str] = {
     "output_throughput": "output throughput (tokens/s)",
     "steady_throughput": "steady output throughput (tokens/s)",
@@ -51,31 +54,44 @@ class MissingValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """`metric` at `concurrency`; None means the first closed-loop cell of a trial.
+    """`metric` at `concurrency` (closed loop) or at `request_rate` (open loop, per second).
 
-    `goal` is the way that is better: `minimize` for latencies, else `maximize`, unless given.
+    Without either the first closed-loop cell of a trial is meant. `goal` is the way that is better: `minimize` for
+    latencies, else `maximize`, unless given. ValueError with both loads, and for a steady throughput of an open loop,
+    which has no slots to keep busy.
     """
 
     metric: Metric = "output_throughput"
     concurrency: int | None = None
+    request_rate: float | None = None
     goal: Goal | None = None
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
             raise ValueError(f"objective metric {self.metric!r} is none of {', '.join(METRICS)}")
+        if self.request_rate is not None and self.concurrency is not None:
+            raise ValueError(f"an objective at concurrency {self.concurrency} and at {self.request_rate:g} requests/s")
+        if self.request_rate is not None and self.metric in CLOSED_LOOP_METRICS:
+            raise ValueError(f"an open loop has no {self.metric}")
 
     @property
     def direction(self) -> Goal:
         return self.goal or ("minimize" if "_ms_" in self.metric else "maximize")
 
     def __str__(self) -> str:
-        where = "the first concurrency" if self.concurrency is None else f"concurrency {self.concurrency}"
-        return f"{METRIC_WORDS[self.metric]} at {where}"
+        return f"{METRIC_WORDS[self.metric]} at {self.load_words}"
+
+    @property
+    def load_words(self) -> str:
+        """The load at which it is read."""
+        if self.concurrency is None and self.request_rate is None:
+            return "the first concurrency"
+        return load_words((self.concurrency or 0, self.request_rate))
 
     def cell(self, record: TrialRecord) -> CellSummary | None:
         """The cell the objective looks at; None when the trial did not measure it."""
-        closed = [cell for cell in record.cells if cell.request_rate is None]
-        cells = [cell for cell in closed if self.concurrency in (None, cell.concurrency)]
+        same_loop = [cell for cell in record.cells if cell.request_rate == self.request_rate]
+        cells = [cell for cell in same_loop if self.concurrency in (None, cell.concurrency)]
         return cells[0] if cells else None
 
     def estimate(self, cell: CellSummary) -> Estimate | None:
@@ -96,7 +112,7 @@ class Objective:
             return MissingValue(reason=record.failure.message)
         cell = self.cell(record)
         if cell is None:
-            return MissingValue(reason=f"no cell at concurrency {self.concurrency}")
+            return MissingValue(reason=f"no cell at {self.load_words}")
         if cell.not_ranked:
             return MissingValue(reason=cell.not_ranked[0])
         estimate = self.estimate(cell)

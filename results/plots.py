@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from results.loads import load_words
 from results.ranking import RankedSetting, Ranking
 from results.speedups import LoadNumbers
 from results.summary import Estimate
@@ -116,7 +117,7 @@ def _scatter(ranking: Ranking, axes: Any) -> bool:
     _baseline_lines(ranking, axes)
     _mark(ranking, axes)
     _layout_legend(ranking, axes, [row for row, _ in rows], sizes)
-    load = "" if ranking.load is None else f" at concurrency {ranking.load[0]}"
+    load = "" if ranking.load is None else f" at {load_words(ranking.load)}"
     axes.set(xlabel="accept length (tokens per verify step)", ylabel=f"output tokens/s{load}")
     axes.set_title("Throughput against accept length")
     axes.set_ylim(0, axes.get_ylim()[1] * 1.04)

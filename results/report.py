@@ -11,6 +11,7 @@ from typing import Any
 from results.acceptance import conditional_acceptance
 from results.cell_row import estimate_json
 from results.launch_script import command_text, user_command
+from results.mlflow_fields import metric_name
 from results.objective import Objective
 from results.output_identity import OutputIdentity
 from results.ranking import RankedSetting, Ranking, rank
@@ -117,13 +118,17 @@ def launch_command(row: RankedSetting, folder: StudyFolder) -> LaunchCommand | N
 def report_json(report: Report) -> dict[str, Any]:
     """The report as plain JSON values. `schema` rises when a key changes its meaning; new keys may appear any time."""
     ranking, launch = report.ranking, report.launch
+    asked = ranking.objective
+    concurrency, request_rate = ranking.load or (asked.concurrency, asked.request_rate)
     return {
         "schema": REPORT_SCHEMA,
         "study": report.study,
         "objective": {
-            "metric": ranking.objective.metric,
-            "concurrency": ranking.load[0] if ranking.load is not None else ranking.objective.concurrency,
-            "direction": ranking.objective.direction,
+            "metric": asked.metric,
+            "concurrency": concurrency if request_rate is None else None,
+            "request_rate": request_rate,
+            "direction": asked.direction,
+            "mlflow_metric": None if ranking.load is None else metric_name(asked.metric, ranking.load),
         },
         "summary": list(report.summary),
         "next_step": report.next_step,

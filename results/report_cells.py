@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from results.cell_row import cell_json
+from results.loads import load_words
 from results.ranking import RankedSetting, Ranking
 from results.records import TrialRecord
 from results.summary import CellSummary
@@ -20,11 +21,6 @@ def row_name(row: RankedSetting) -> str:
     return f"{setting_words(row)} ({', '.join(row.setting.trial_ids[:_NAMED])})"
 
 
-def load_words(cell: CellSummary) -> str:
-    """`concurrency 8` or `2.5 requests/s`."""
-    return f"concurrency {cell.concurrency}" if cell.request_rate is None else f"{cell.request_rate:g} requests/s"
-
-
 def objections(ranking: Ranking) -> tuple[str, ...]:
     """Every trial that failed and every cell that is not ranked, with the reason; cells of one reason share a line."""
     said: dict[tuple[str, str], list[str]] = {}
@@ -35,7 +31,7 @@ def objections(ranking: Ranking) -> tuple[str, ...]:
             said.setdefault((name, f"failed with {failure.kind} in phase {failure.phase}: {failure.message}"), [])
         for cell in record.cells:
             for reason in cell.not_ranked:
-                said.setdefault((name, reason), []).append(load_words(cell))
+                said.setdefault((name, reason), []).append(load_words(cell.load))
     lines = [
         f"{name}{' at ' + ' and '.join(loads) if loads else ''}: {reason}" for (name, reason), loads in said.items()
     ]
@@ -74,7 +70,7 @@ def stopped(ranking: Ranking) -> tuple[str, ...]:
         for cell in record.cells:
             if cell.stopped is not None:
                 name = f"{setting_words(row)} ({record.trial_id})"
-                said.setdefault((name, cell.stopped), []).append(load_words(cell))
+                said.setdefault((name, cell.stopped), []).append(load_words(cell.load))
     return tuple(f"{name} at {' and '.join(loads)}: {reason}" for (name, reason), loads in said.items())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from results.drift import MIN_POINTS
+from results.loads import load_words
 from results.objective import METRIC_WORDS
 from results.ranking import RankedSetting, Ranking
 from results.stats import effect_verdict
@@ -45,7 +46,7 @@ def _nothing_ranked(ranking: Ranking) -> str:
 def _choice_sentence(ranking: Ranking, choice: RankedSetting) -> str:
     metric = ranking.objective.metric
     digits = 2 if metric == "accept_length" else 1
-    where = "" if ranking.load is None else f" at concurrency {ranking.load[0]}"
+    where = "" if ranking.load is None else f" at {load_words(ranking.load)}"
     value = estimate_words(choice.value, digits)
     sentence = f"Run {setting_words(choice)}: {METRIC_WORDS[metric]} {value}{where}"
     if metric != "accept_length" and choice.accept_length is not None:

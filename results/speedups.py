@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from results.loads import load_words
 from results.measured_settings import MeasuredSetting, RowsOf, cells_at, launches_at, mean_estimate
 from results.noise import NoiseFloor
 from results.output_identity import OutputIdentity, compare_outputs
@@ -122,7 +123,7 @@ def unfair_reasons(setting: MeasuredSetting, baseline: MeasuredSetting, load: Ce
     cells = [cell for one in (setting, baseline) for cell in cells_at(one, load)]
     in_flight = load[0] or max((cell.most_in_flight or 0 for cell in cells), default=0)
     if cap != other and any(limit is not None and limit < in_flight for limit in (cap, other)):
-        at = f"concurrency {load[0]}" if load[1] is None else f"{load[1]:g} requests/s ({in_flight} in flight)"
+        at = load_words(load) + ("" if load[1] is None else f" ({in_flight} in flight)")
         reasons.append(
             f"at most {_words(cap)} requests at once with speculation, {_words(other)} without it "
             f"(max_running_requests), at {at}: set the same limit for both"

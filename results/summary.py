@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from results.request_table import CellKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +107,11 @@ class CellSummary:
     itl_ms_p50: float | None = None
     itl_ms_p99: float | None = None
     tokens_per_chunk: float | None = None
+
+    @property
+    def load(self) -> CellKey:
+        """What tells the cells of one trial apart."""
+        return (self.concurrency, self.request_rate)
 
     @property
     def load_label(self) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from results.cell_acceptance import acceptance_pairs
+from results.loads import load_words
 from results.measured_settings import MeasuredSetting, RowsOf, measured_settings
 from results.noise import NoiseFloor, log_half_width, noise_floor
 from results.records import TrialRecord
@@ -187,7 +188,7 @@ def _compare(
     theirs = acceptance_pairs(rows_of(fresh[0].trial_id).get(load, ()), triple)
     shared = ours.keys() & theirs.keys()
     equal = sum(ours[key] == theirs[key] for key in shared)
-    where = f"at concurrency {load[0]}" if load[1] is None else f"at {load[1]:g} requests/s"
+    where = f"at {load_words(load)}"
     length, length_problem = _length(
         {key: ours[key] for key in shared}, {key: theirs[key] for key in shared}, equal=equal
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from results.loads import load_words
 from results.objective import METRIC_HEADS, METRIC_WORDS
 from results.ranking import RankedSetting, Ranking
 from results.speedups import LoadNumbers
@@ -80,10 +81,8 @@ def standing_legend(ranking: Ranking) -> str:
         parts.append("why one `failed` stands below")
     if parts and ranking.baselines:
         parts.append("a baseline has no standing, the speedups are over it")
-    metric, at = (
-        METRIC_WORDS[ranking.objective.metric],
-        "" if ranking.load is None else f" at concurrency {ranking.load[0]}",
-    )
+    metric = METRIC_WORDS[ranking.objective.metric]
+    at = "" if ranking.load is None else f" at {load_words(ranking.load)}"
     return f"Standing by {metric}{at}: {'; '.join(parts)}." if parts else "Nothing could be ranked."
 
 

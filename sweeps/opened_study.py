@@ -105,6 +105,13 @@ def open_for_sweep(
     )
 
 
+def _objective_load(spec: SweepSpec) -> dict[str, Any]:
+    rate = spec.objective.request_rate
+    if rate is None:
+        return {"objective.concurrency": spec.objective_concurrency}
+    return {"objective.request_rate": rate}
+
+
 def _identity(spec: SweepSpec, workload_id: str) -> dict[str, Any]:
     """What a study is about beyond its space and direction: with another of these its trials cannot be compared."""
     return {
@@ -113,6 +120,6 @@ def _identity(spec: SweepSpec, workload_id: str) -> dict[str, Any]:
         "workload": workload_id,
         "concurrency": list(spec.workload.concurrency),
         "objective.metric": spec.objective.metric,
-        "objective.concurrency": spec.objective_concurrency,
+        **_objective_load(spec),
         "engine.args": dict(sorted(spec.engine.args.items())),
     }

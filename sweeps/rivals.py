@@ -12,12 +12,14 @@ from results.stopping import Rival
 
 
 def best_so_far(records: Sequence[TrialRecord], objective: Objective) -> Rival | None:
-    """The fastest speculative setting among the ranked ones; None without one, or when speed is not the objective.
+    """The fastest speculative setting among the ranked ones; None without one, or when speed in a closed loop is not
+    the objective: an open loop is never cut short.
 
     A setting that was launched several times is as fast as its slowest launch: the best of many noisy numbers is too
     good, and would dismiss its equals.
     """
-    if objective.metric != "output_throughput" or objective.direction != "maximize":
+    is_speed = objective.metric == "output_throughput" and objective.direction == "maximize"
+    if not is_speed or objective.request_rate is not None:
         return None
     groups = measured_settings(records)
     values = {group.effective.identity: launch_values(group, objective) for group in groups}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from actors.engines.server_spec import OWNED_ARGS
+from results.objective import CLOSED_LOOP_METRICS
 from sweeps.spec_problems import Problem
 from sweeps.spec_schema import SweepSpec
 
@@ -92,6 +93,14 @@ def _objective(spec: SweepSpec) -> Iterator[Problem]:
     if objective.concurrency is not None and objective.concurrency not in workload.concurrency:
         legal = ", ".join(str(value) for value in workload.concurrency)
         yield ("objective", "concurrency"), f"{objective.concurrency} is not measured (workload.concurrency: {legal})"
+    rate = objective.request_rate
+    if rate is not None and rate not in workload.request_rate:
+        legal = ", ".join(f"{value:g}" for value in workload.request_rate) or "none"
+        yield ("objective", "request_rate"), f"{rate:g} is not measured (workload.request_rate: {legal})"
+    if rate is not None and objective.concurrency is not None:
+        yield ("objective", "request_rate"), "the objective is read at one load; keep this or objective.concurrency"
+    if rate is not None and objective.metric in CLOSED_LOOP_METRICS:
+        yield ("objective", "metric"), f"{objective.metric} is of a closed loop; legal at a request rate: the others"
     if "_ms_" in objective.metric and not workload.stream:
         yield ("objective", "metric"), f"{objective.metric} needs workload.stream: true"
 
@@ -107,13 +116,17 @@ def _search(spec: SweepSpec) -> Iterator[Problem]:
         yield path, "'surface' needs servers of our own (engine.kind: sglang); legal here: auto and the others"
     if spec.workload.temperature != 0:
         yield path, f"'surface' needs workload.temperature: 0, not {spec.workload.temperature:g}"
-    if not is_throughput(spec):
+    if spec.objective.request_rate is not None:
+        yield path, "'surface' predicts closed loops; it needs an objective at a concurrency, not at a request rate"
+    elif not is_throughput(spec):
         yield path, f"'surface' maximizes a throughput, not {spec.objective.metric} ({spec.objective.goal})"
 
 
 def is_throughput(spec: SweepSpec) -> bool:
-    """Whether the objective is one that follows from accept length and round time."""
-    return spec.objective.metric in ("output_throughput", "steady_throughput") and spec.objective.goal == "maximize"
+    """Whether the objective is one that follows from accept length and round time: how much a closed loop gets done."""
+    objective = spec.objective
+    throughput = objective.metric in ("output_throughput", "steady_throughput") and objective.goal == "maximize"
+    return throughput and objective.request_rate is None
 
 
 def _urls(spec: SweepSpec) -> Iterator[Problem]:

@@ -62,6 +62,10 @@ def _rate(value: object) -> float:
     return float(value)
 
 
+def _rate_or_null(value: object) -> float | None:
+    return None if value is None else _rate(value)
+
+
 def _flag_value(value: object) -> FlagValue:
     if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
@@ -223,6 +227,11 @@ Prompts = Annotated[
 ]
 
 Rate = Annotated[float, PlainValidator(_rate), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
+RateOrNull = Annotated[
+    float | None,
+    PlainValidator(_rate_or_null),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]}),
+]
 _VALUES = (BeforeValidator(_expand_range), AfterValidator(_distinct))
 Layouts = Annotated[tuple[LayoutValue, ...], AfterValidator(_distinct)]
 Counts = Annotated[tuple[Count, ...], *_VALUES, _values_schema(_COUNT_SCHEMA)]

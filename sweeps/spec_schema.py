@@ -27,6 +27,7 @@ from sweeps.spec_fields import (
     Layouts,
     LayoutValue,
     Prompts,
+    RateOrNull,
     Rates,
     StudyName,
     Swept,
@@ -244,6 +245,11 @@ class ObjectiveSpec(Section):
     concurrency: Count | None = Field(
         None, description="The concurrency at which it is read; by default the first of the workload."
     )
+    request_rate: RateOrNull = Field(
+        None,
+        description="Or the request rate at which it is read, one of the workload's. A throughput then says little: it "
+        "is what arrives, unless the server is too slow.",
+    )
     direction: Goal | None = Field(None, description="By default `minimize` for latencies, else `maximize`.")
 
     @property
@@ -325,6 +331,7 @@ class SweepSpec(Section):
 
     @property
     def objective_concurrency(self) -> int:
+        """The closed loop that stands for the study where one is needed, whatever load the objective is read at."""
         return self.objective.concurrency or self.workload.concurrency[0]
 
 

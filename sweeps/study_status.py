@@ -138,7 +138,13 @@ def report_of(place: StudyPlace) -> Report:
 
 def objective_of(spec: SweepSpec) -> Objective:
     """The spec's objective with its defaults filled in."""
-    return Objective(metric=spec.objective.metric, concurrency=spec.objective_concurrency, goal=spec.objective.goal)
+    rate = spec.objective.request_rate
+    return Objective(
+        metric=spec.objective.metric,
+        concurrency=spec.objective_concurrency if rate is None else None,
+        request_rate=rate,
+        goal=spec.objective.goal,
+    )
 
 
 def _count(number: int | None) -> str:

@@ -59,7 +59,7 @@ def show_values(record: TrialRecord, objective: Objective) -> str:
     """The objective's value and the accept length of a trial, or why there is none."""
     cell = objective.cell(record)
     if cell is None:
-        return "nothing at the objective's concurrency"
+        return f"nothing at {objective.load_words}"
     value = objective.estimate(cell)
     parts = [f"{METRIC_WORDS[objective.metric]} {value.value:.4g}" if value is not None else "no value"]
     if cell.accept_length is not None and objective.metric != "accept_length":

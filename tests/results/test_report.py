@@ -131,7 +131,13 @@ def test_the_command_is_that_of_a_fresh_launch_without_the_studys_ports(folder: 
 def test_json_holds_every_number_and_is_plain(folder: StudyFolder) -> None:
     data = json.loads(json.dumps(report_json(report_of(folder, study(), verdicts=["layout: yes"]))))
     assert data["schema"] == 1
-    assert data["objective"] == {"metric": "output_throughput", "concurrency": 1, "direction": "maximize"}
+    assert data["objective"] == {
+        "metric": "output_throughput",
+        "concurrency": 1,
+        "request_rate": None,
+        "direction": "maximize",
+        "mlflow_metric": "throughput_c1",
+    }
     best, suspect, failed = data["settings"]
     assert data["choice"] == data["best"] == best["id"]
     assert data["suspect"] == suspect["id"]

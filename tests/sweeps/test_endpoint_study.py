@@ -54,6 +54,30 @@ def test_the_running_server_is_the_one_trial_and_is_left_alone(
     assert "the server serves models/double" in " ".join(report["findings"])
 
 
+def test_the_objective_may_be_read_at_a_request_rate(tmp_path: Path, capsys: Capture, ray_address: str) -> None:
+    at_rate = "workload={prompts: 12, concurrency: [2], request_rate: [50, 100.5], max_new_tokens: 8}"
+    objective = "objective={metric: ttft_ms_p50, request_rate: 100.5}"
+    argv = ["--set", f"cluster.address={ray_address}", "--set", at_rate, "--set", objective]
+    with TimedServer(PLAN) as server:
+        path = str(write_spec(tmp_path, SPEC.replace("URL", server.url)))
+        assert main(["run", path, *argv]) == 0
+        said = capsys.readouterr().out
+        sent = len(server.seen.requests)
+        # the same spec goes on where it ended: with nothing
+        assert main(["run", path, "--json", *argv]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert len(server.seen.requests) == sent
+        # where another load ranks, it is another study
+        other = [*argv, "--set", "objective.request_rate=50"]
+        assert "another objective.request_rate: 100.5 there, 50.0 here" in refused(capsys, ["run", path, *other], 2)
+    assert "median time to first token (ms)" in said
+    assert " at 100.5 requests/s" in said
+    assert (report["objective"]["concurrency"], report["objective"]["request_rate"]) == (None, 100.5)
+    (row,) = report["settings"]
+    (cell,) = [cell for cell in row["cells"] if cell["request_rate"] == 100.5]
+    assert row["objective"]["value"] == cell["ttft_ms_p50"]
+
+
 def test_a_space_that_it_does_not_run_is_refused_and_leaves_nothing(
     tmp_path: Path, capsys: Capture, home: Path
 ) -> None:
