@@ -2,7 +2,9 @@
 
 Params: `layout`, `tp`, `req.*` (asked) and `eff.*` (run), apart, because a param can never be changed. Metrics: of the
 first cell by plain names (`accept_length`, `p1`, ...), of every cell with its load (`throughput_c8`, `_r2.5`). A cell
-that may not be ranked has its metrics under `unranked.`, so that sorting by a metric never puts it first.
+that may not be ranked has its metrics under `unranked.`, so that sorting by a metric never puts it first. Times between
+arrivals of several tokens at once are `itl_per_chunk_ms_p50`, with `tokens_per_chunk`: no column holds them beside
+times between tokens.
 """
 
 from __future__ import annotations
@@ -176,6 +178,8 @@ def _metrics(record: TrialRecord) -> dict[str, float]:
 
 def _cell_metrics(cell: CellSummary) -> dict[str, float]:
     values: dict[str, float | None] = {name: getattr(cell, name) for name in _LATENCIES}
+    itl = "itl_per_chunk_ms" if cell.itl_is_per_chunk else "itl_ms"
+    values |= {f"{itl}_p50": cell.itl_ms_p50, f"{itl}_p99": cell.itl_ms_p99, "tokens_per_chunk": cell.tokens_per_chunk}
     values["steady_throughput"] = cell.steady_throughput
     values["cached_token_share"] = cell.cached_token_share
     for name, estimate in (("accept_length", cell.accept_length), ("throughput", cell.output_throughput)):
