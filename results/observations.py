@@ -17,6 +17,10 @@ class RequestRow:
     gave none, as it does without speculation. `histogram[i]` counts verify steps that accepted i drafts.
     `chunk_times_s` and `chunk_tokens` hold the arrival of every streamed chunk and the tokens it carried.
     `error` is one line when the request failed; its other values are then what was known at that time.
+
+    A request that was tried again has `attempts` above 1. `sent_s` is then when its last attempt was sent, and every
+    statistic is of that attempt: TTFT, TPOT, ITL, throughput, how many were in flight. `first_sent_s` is when its first
+    attempt was sent, for `e2e_s` alone. It is None where it was not kept (rows of an earlier version).
     """
 
     prompt_id: str
@@ -36,6 +40,15 @@ class RequestRow:
     finish_reason: str | None
     attempts: int
     error: str | None
+    first_sent_s: float | None = None
+
+    @property
+    def e2e_s(self) -> float | None:
+        """From the first attempt's sending to the end: what a user waited, failed attempts and the pauses between them
+        included. None when the first of several attempts is not known."""
+        if self.first_sent_s is None:
+            return self.finished_s - self.sent_s if self.attempts == 1 else None
+        return self.finished_s - self.first_sent_s
 
 
 @dataclass(frozen=True, kw_only=True)

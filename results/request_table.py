@@ -41,6 +41,7 @@ _COLUMNS: tuple[tuple[str, str], ...] = (
     ("finish_reason", "string"),
     ("attempts", "int32"),
     ("error", "string"),
+    ("first_sent_s", "float64"),
 )
 _TUPLES = frozenset({"chunk_times_s", "chunk_tokens", "histogram", "output_ids"})
 _DERIVED = frozenset({"concurrency", "request_rate", "output_sha256"})
@@ -85,7 +86,10 @@ def encode_rows(cells: RowsByCell) -> bytes:
 
 
 def decode_rows(path: Path) -> dict[CellKey, tuple[RequestRow, ...]]:
-    """Rows by cell, exactly as they were encoded. InputError naming the file when it is not such a table."""
+    """Rows by cell, exactly as they were encoded. InputError naming the file when it is not such a table.
+
+    A table from before `first_sent_s` was kept is read all the same.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

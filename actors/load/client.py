@@ -100,8 +100,8 @@ class GenerateClient:
     async def send(self, prompt: Prompt, clock: CellClock, *, max_new_tokens: int | None = None) -> Sent:
         """Send one prompt, trying again up to the workload's `max_attempts`.
 
-        The row's times are those of the last attempt, which is the successful one if any was; `attempts` counts all.
-        Never raises for a failed request: the row then has an `error`.
+        The row's times are those of the last attempt, which is the successful one if any was, but for `first_sent_s`;
+        `attempts` counts all. Never raises for a failed request: the row then has an `error`.
         """
         body = encode_json(
             {
@@ -115,8 +115,8 @@ class GenerateClient:
             }
         )
         failures: list[FailureReason] = []
+        first_sent_s = sent_s = clock.now_s()
         while True:
-            sent_s = clock.now_s()
             stream = GenerateStream()
             try:
                 answer = await self._attempt(body, stream, clock)
@@ -128,15 +128,23 @@ class GenerateClient:
                         prompt.prompt_id,
                         stream,
                         sent_s=sent_s,
+                        first_sent_s=first_sent_s,
                         now_s=clock.now_s(),
                         attempts=len(failures),
                         error=str(error),
                     )
                     return Sent(row=row, attempt_failures=tuple(failures))
                 await asyncio.sleep(_BACKOFF_S * 2 ** (len(failures) - 1))
+                sent_s = clock.now_s()
                 continue
             row = answered_row(
-                prompt.prompt_id, stream, answer, sent_s=sent_s, now_s=clock.now_s(), attempts=len(failures) + 1
+                prompt.prompt_id,
+                stream,
+                answer,
+                sent_s=sent_s,
+                first_sent_s=first_sent_s,
+                now_s=clock.now_s(),
+                attempts=len(failures) + 1,
             )
             return Sent(row=row, attempt_failures=tuple(failures))
 

@@ -15,6 +15,7 @@ def answered_row(
     answer: Mapping[str, Any],
     *,
     sent_s: float,
+    first_sent_s: float,
     now_s: float,
     attempts: int,
 ) -> RequestRow:
@@ -44,11 +45,19 @@ def answered_row(
         finish_reason=finish.get("type") if isinstance(finish, dict) else finish,
         attempts=attempts,
         error=None,
+        first_sent_s=first_sent_s,
     )
 
 
 def failed_row(
-    prompt_id: str, stream: GenerateStream, *, sent_s: float, now_s: float, attempts: int, error: str
+    prompt_id: str,
+    stream: GenerateStream,
+    *,
+    sent_s: float,
+    first_sent_s: float,
+    now_s: float,
+    attempts: int,
+    error: str,
 ) -> RequestRow:
     """The row of a request that failed for good: what its last attempt had delivered until then, and no counters."""
     return RequestRow(
@@ -69,4 +78,5 @@ def failed_row(
         finish_reason=None,
         attempts=attempts,
         error=error,
+        first_sent_s=first_sent_s,
     )

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -270,6 +271,7 @@ ROWS = st.builds(
     finish_reason=st.none() | st.text(max_size=5),
     attempts=st.integers(1, 5),
     error=st.none() | st.text(max_size=10),
+    first_sent_s=st.none() | st.floats(0, 1e6),
 )
 
 
@@ -285,6 +287,22 @@ def test_any_rows_survive_the_table(tmp_path_factory: pytest.TempPathFactory, ro
     path = tmp_path_factory.mktemp("rows") / "rows.parquet"
     path.write_bytes(encode_rows(rows))
     assert decode_rows(path) == rows
+
+
+def test_a_table_without_the_first_attempts_time_is_still_read(tmp_path: Path) -> None:
+    """As it was written before that time was kept."""
+    rows = (row(sent_s=2.0, finished_s=3.0, first_sent_s=0.5, attempts=2), row(first_sent_s=0.0, finished_s=1.5))
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(encode_rows({(1, None): rows}))
+    (now,) = decode_rows(path).values()
+    assert now == rows
+    assert [one.e2e_s for one in now] == [2.5, 1.5]
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["first_sent_s"]), path)
+    (before,) = decode_rows(path).values()
+    assert before == tuple(replace(one, first_sent_s=None) for one in rows)
+    # a retried request's first attempt is then not known
+    assert [one.e2e_s for one in before] == [None, 1.5]
 
 
 def test_equal_outputs_have_equal_hashes() -> None:

@@ -23,6 +23,13 @@ class TestFaults:
         assert [row.error for row in cell.rows] == [None] * 3
         assert cell.attempt_failures == (("refused", 1),)
         assert cell.rows[0].sent_s >= 0.2  # the first attempt and the pause are not in its latency
+        retried, *others = cell.rows
+        # but in what the user waited
+        assert retried.first_sent_s == 0.0
+        assert retried.e2e_s == retried.finished_s
+        assert retried.e2e_s is not None
+        assert retried.e2e_s >= 0.2 + retried.finished_s - retried.sent_s
+        assert [row.first_sent_s for row in others] == [row.sent_s for row in others]
         assert 20 <= ttft_ms(cell.rows[0]) < 200 + cell.client_lag_s * 1e3
 
     @pytest.mark.parametrize(
@@ -50,6 +57,8 @@ class TestFaults:
         assert row.error.startswith(error)
         assert "\n" not in row.error
         assert row.attempts == attempts
+        assert row.first_sent_s == 0.0
+        assert (row.sent_s > 0) == (attempts > 1)
         assert cell.attempt_failures == ((reason, attempts),)
         assert [other.error for other in cell.rows[1:]] == [None, None]
         assert (row.verify_steps, row.output_ids, row.finish_reason) == (None, (), None)

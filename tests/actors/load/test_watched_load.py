@@ -22,7 +22,7 @@ DEAD = Failure(phase="ready", kind="crash", message="killed by signal 9")
 
 def sent(prompt: Prompt, reason: FailureReason | None = None) -> Sent:
     error = None if reason is None else f"it was {reason}"
-    row = failed_row(prompt.prompt_id, GenerateStream(), sent_s=0.0, now_s=1.0, attempts=1, error="x")
+    row = failed_row(prompt.prompt_id, GenerateStream(), sent_s=0.0, first_sent_s=0.0, now_s=1.0, attempts=1, error="x")
     row = type(row)(**{name: getattr(row, name) for name in row.__slots__} | {"error": error})
     return Sent(row=row, attempt_failures=() if reason is None else (reason,))
 
