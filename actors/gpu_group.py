@@ -16,6 +16,7 @@ from actors.outcomes import failed_outcome
 from actors.placement import Device, device_problem
 from actors.probing import ProbingEngine, can_probe, run_probe
 from actors.trace_job import TraceableEngine, can_trace, run_trace
+from actors.trace_transfer import TraceFolder
 from actors.trial import HttpLoad, run_trial
 from results.failures import Failure
 
@@ -101,6 +102,7 @@ class GpuGroup:
         self._engine: Engine | None = None
         self._only_records = False  # the engine is not to serve ordinary trials
         self._stopped = False
+        self._traces = TraceFolder()
 
     def grant(self) -> DeviceGrant:
         """Answers as soon as the actor lives."""
@@ -142,10 +144,15 @@ class GpuGroup:
         engine = self._recorder(self._factory.tracer, fits=can_trace(self._engine), switches=self._factory.switches)
         if isinstance(engine, Failure):
             return failed_outcome(job, engine)
-        outcome = run_trace(cast("TraceableEngine", engine), job, task, self._grant.device)
+        folder = self._traces.renew()
+        outcome = run_trace(cast("TraceableEngine", engine), job, task, self._grant.device, folder)
         if outcome.failure is not None:
             self._drop_engine()
         return outcome
+
+    def trace_piece(self, name: str, offset: int, size: int) -> bytes:
+        """A part of a file that the last trace made, for a driver on another machine."""
+        return self._traces.read_piece(name, offset, size)
 
     def _recorder(self, make: Callable[[DeviceGrant], Engine], *, fits: bool, switches: bool) -> Engine | Failure:
         """The engine that there is if it can do it, else a new one."""
@@ -162,6 +169,7 @@ class GpuGroup:
             engine = self._engine
         if engine is not None:
             engine.close()
+        self._traces.clear()
         self._factory.clear(self._grant)
 
     def _drop_engine(self) -> float:

@@ -13,13 +13,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from actors.gpu_group import DeviceGrant, EngineFactory, GpuGroup
 from actors.group_pool import Group, GroupRequest
 from actors.job import TrialJob, TrialOutcome
 from actors.placement import Node
+from actors.trace_transfer import TraceFolder, fetch, is_here
 from results.failures import Failure
 from search_spaces.errors import EnvironmentProblem
 
@@ -208,6 +209,7 @@ class RayGroup:
         self._grant: DeviceGrant | None = None
         self._run_ref: Any = None
         self._closed = False
+        self._traces = TraceFolder()
 
     @property
     def pending(self) -> Any:
@@ -233,13 +235,32 @@ class RayGroup:
         if not ray.wait([self._run_ref], timeout=0)[0]:
             return None
         try:
-            outcome: TrialOutcome = ray.get(self._run_ref)
+            outcome: TrialOutcome = self._with_its_files(ray.get(self._run_ref))
         except ray.exceptions.RayTaskError as error:
             return Failure(phase="launch", kind="lost_actor", message=f"the group's actor raised: {_cause(error)}")
         except ray.exceptions.RayError as error:
             return self._death(error)
         self._run_ref = None
         return outcome
+
+    def _with_its_files(self, outcome: TrialOutcome) -> TrialOutcome:
+        """The outcome with the files of its trace within reach; they stay until the next one is taken."""
+        import ray
+
+        traced = outcome.traced
+        if traced is None or is_here(traced):
+            return outcome
+
+        def read(name: str, offset: int, size: int) -> bytes:
+            # a copy: the bytes that Ray gives lie in its object store and hold their place there
+            return bytes(ray.get(self._actor.trace_piece.remote(name, offset, size)))
+
+        try:
+            return replace(outcome, traced=fetch(traced, read, self._traces.renew()))
+        except ray.exceptions.RayError:
+            raise
+        except (OSError, EOFError) as error:
+            raise EnvironmentProblem(f"the trace cannot be fetched: {_one_line(error)}") from None
 
     def close(self, timeout_s: float) -> None:
         import ray
@@ -248,6 +269,7 @@ class RayGroup:
         if self._closed:
             return
         self._closed = True
+        self._traces.clear()
         try:
             ray.get(self._actor.stop.options(concurrency_group=CONTROL).remote(), timeout=timeout_s)
         except ray.exceptions.RayError as error:

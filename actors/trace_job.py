@@ -1,8 +1,7 @@
-"""One trace job on one engine: the job's prompts are traced on this node, and the files travel back in the outcome."""
+"""One trace job on one engine: the job's prompts are traced into a folder of this node, which the outcome names."""
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +11,11 @@ from actors.engines.engine import Engine
 from actors.job import TraceTask, TrialJob, TrialOutcome
 from actors.outcomes import end_job
 from actors.placement import Device
+from actors.trace_transfer import signed
 from actors.tracing import TraceRequest, TracingEngine, trace_workload
 from results.failures import Failure
 from results.topk_ties import TieRule
-from results.trace_segments import TracedFiles, read_segments
+from results.trace_segments import TracedFiles, find_segments
 from search_spaces.errors import InputError
 
 
@@ -33,8 +33,9 @@ def tie_rule(device: Device) -> TieRule:
     return "lowest_index" if device == "cuda" else "libstdcxx"
 
 
-def run_trace(engine: TraceableEngine, job: TrialJob, task: TraceTask, device: Device) -> TrialOutcome:
-    """Trace the job's prompts in the job's configuration; `traced` of the outcome holds what came out whole.
+def run_trace(engine: TraceableEngine, job: TrialJob, task: TraceTask, device: Device, folder: Path) -> TrialOutcome:
+    """Trace the job's prompts in the job's configuration into `folder`, which is empty and which the caller keeps until
+    the files are fetched; `traced` of the outcome names what came out whole.
 
     Blocks. What was finished before a failure is kept. After a failure the engine is closed; after a success it is left
     tracing, which the next `apply` ends.
@@ -55,15 +56,15 @@ def run_trace(engine: TraceableEngine, job: TrialJob, task: TraceTask, device: D
     except (InputError, ValueError) as problem:
         failure = Failure(phase="launch", kind="bad_config", message=" ".join(str(problem).split()))
     else:
-        with tempfile.TemporaryDirectory(prefix="specsweep-trace-") as name:
-            folder = Path(name)
-            outcome = trace_workload(engine, request, folder)
-            facts = replace(request.facts, workload_id=task.workload_id)
-            segments = read_segments(folder / request.facts.folder_name)
-            if isinstance(outcome, Failure):
-                failure = outcome
-                traced = TracedFiles(facts=facts, segments=segments) if segments else None
-            else:
-                launch = outcome.launch
-                traced = TracedFiles(facts=facts, segments=segments, problems=outcome.problems)
+        outcome = trace_workload(engine, request, folder)
+        made = folder / request.facts.folder_name
+        found = TracedFiles(
+            facts=replace(request.facts, workload_id=task.workload_id), folder=made, segments=find_segments(made)
+        )
+        if isinstance(outcome, Failure):
+            failure = outcome
+            traced = signed(found) if found.segments else None
+        else:
+            launch = outcome.launch
+            traced = signed(replace(found, problems=outcome.problems))
     return end_job(engine, job, started_at_unix_s, launch=launch, failure=failure, traced=traced)

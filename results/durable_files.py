@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 TEMPORARY_PREFIX = ".tmp-"
+PIECE_BYTES = 16 * 2**20
+"""How much of a large file is in memory at once."""
 
 
 def fsync_directory(path: Path) -> None:
@@ -20,20 +22,39 @@ def fsync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_fsynced(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a new file and wait until its content is on the disk. FileExistsError when the name is taken."""
+def pieces_of(path: Path, size_bytes: int) -> Iterator[bytes]:
+    """The first `size_bytes` of a file, at most `PIECE_BYTES` at once. EOFError when it is shorter."""
+    with path.open("rb") as file:
+        left = size_bytes
+        while left > 0:
+            piece = file.read(min(left, PIECE_BYTES))
+            if not piece:
+                raise EOFError(f"{path}: {left} bytes are missing")
+            left -= len(piece)
+            yield piece
+
+
+def write_fsynced(path: Path, content: Iterable[bytes], mode: int = 0o644) -> None:
+    """Write a new file, piece by piece, and wait until all of it is on the disk. FileExistsError when the name is
+    taken."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+        for piece in content:
+            file.write(piece)
         file.flush()
         os.fsync(file.fileno())
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Put `content` under a name, atomically and durably: a reader sees the old content or the new, never a part."""
+    replace_file_by_pieces(path, (content,))
+
+
+def replace_file_by_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """`replace_file` for a content that need not be in memory as a whole."""
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{path.name}-{os.getpid()}")
     try:
-        write_fsynced(temporary, content)
+        write_fsynced(temporary, pieces)
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -55,7 +76,7 @@ def create_folder(path: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
     try:
         temporary.mkdir()
         for name, (content, mode) in files.items():
-            write_fsynced(temporary / name, content, mode)
+            write_fsynced(temporary / name, (content,), mode)
         fsync_directory(temporary)
         temporary.rename(path)
     except BaseException:

@@ -1,17 +1,17 @@
-"""A trace on its way from the machine that made it to the study's folder: segments in memory, and how they are kept.
+"""A trace on its way from the machine that made it to the study's folder: files, and how they are kept.
 
-The server that traces may run on another node than the driver. What it wrote there travels as bytes, bounded by the
-job that asked for it, and is put into the study's trace folder by the driver, which alone writes there.
+The server that traces may run on another node than the driver. What it wrote there stays in a folder of its group until
+it is fetched (`actors.trace_transfer`), and is put into the study's trace folder by the driver, which alone writes
+there. No file is ever in memory as a whole.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from results.durable_files import replace_file
+from results.durable_files import pieces_of, replace_file_by_pieces
 from results.traces import TracedPrompt, TraceFacts, append_prompts, read_prompts, write_facts
 from search_spaces.errors import EnvironmentProblem
 
@@ -21,60 +21,78 @@ _SEGMENT = re.compile(r"(\d+)\.pools(\.requests)?")
 
 @dataclass(frozen=True, kw_only=True)
 class TracedSegment:
-    """One segment: the plugin's two files, and the prompts that are whole in it."""
+    """One segment: the plugin's file of pools, with its index beside it, and the prompts that are whole in it.
 
-    pools: bytes = field(repr=False)
-    requests: bytes = field(repr=False)
+    Only the first `pools_bytes` and `index_bytes` of the two belong to it: the server may still hold them open.
+    """
+
+    name: str
+    pools_bytes: int
+    index_bytes: int
     prompts: tuple[TracedPrompt, ...] = field(repr=False)
+
+    @property
+    def files(self) -> tuple[tuple[str, int], ...]:
+        """Names and sizes of both files, the index first: pools without it say nothing."""
+        return ((self.name + INDEX_SUFFIX, self.index_bytes), (self.name, self.pools_bytes))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TracedFiles:
-    """What a trace gave, also one that failed half-way. `problems` are one line each."""
+    """What a trace gave, also one that failed half-way. `problems` are one line each.
+
+    The files of its segments lie in `folder`, of the machine on which the trace was made or to which it was fetched, as
+    long as whoever made that folder keeps it: a group until its next trace. `mark` tells whether it is this machine.
+    """
 
     facts: TraceFacts
+    folder: Path
     segments: tuple[TracedSegment, ...]
+    mark: str = ""
     problems: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
-        return sum(len(segment.pools) + len(segment.requests) for segment in self.segments)
+        return sum(size for segment in self.segments for _, size in segment.files)
 
 
-def read_segments(folder: Path) -> tuple[TracedSegment, ...]:
-    """Every segment of a trace folder that a finished prompt is in; leftovers are not looked at."""
+def find_segments(folder: Path) -> tuple[TracedSegment, ...]:
+    """Every segment of a trace folder that a finished prompt is in, as large as it is now; leftovers are not looked
+    at."""
     by_segment: dict[str, list[TracedPrompt]] = {}
     for prompt in read_prompts(folder):
         by_segment.setdefault(prompt.segment, []).append(prompt)
     return tuple(
         TracedSegment(
-            pools=(folder / name).read_bytes(),
-            requests=(folder / (name + INDEX_SUFFIX)).read_bytes(),
+            name=name,
+            pools_bytes=(folder / name).stat().st_size,
+            index_bytes=(folder / (name + INDEX_SUFFIX)).stat().st_size,
             prompts=tuple(prompts),
         )
         for name, prompts in by_segment.items()
     )
 
 
-def keep_segments(traces: Path, facts: TraceFacts, segments: Sequence[TracedSegment]) -> Path:
-    """Add segments to the trace of `facts` in the folder `traces`; returns the trace's own folder.
+def keep_segments(traces: Path, traced: TracedFiles) -> Path:
+    """Add what was traced to the trace of its facts in the folder `traces`; returns the trace's own folder.
 
     A segment is on the disk before its prompts are listed, so a writer that dies leaves at most a file that nobody
-    looks at, which the next call removes. Prompts that are listed already are not added again. Only the holder of the
-    study's lock may call it. InputError when the folder holds a trace of something else, EnvironmentProblem when the
-    disk refuses.
+    looks at, which the next call removes. Prompts that are listed already are not added again. The files are
+    copied, not moved: the server may still write into them. Only the holder of the study's lock may call it.
+    InputError when the folder holds a trace of something else, EnvironmentProblem when the disk refuses.
     """
-    folder = traces / facts.folder_name
+    folder = traces / traced.facts.folder_name
     try:
-        write_facts(folder, facts)
-        for segment in segments:
-            _keep(folder, segment)
-    except OSError as error:
-        raise EnvironmentProblem(f"{folder}: the trace cannot be written: {error.strerror or error}") from None
+        write_facts(folder, traced.facts)
+        for segment in traced.segments:
+            _keep(folder, segment, traced.folder)
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise EnvironmentProblem(f"{folder}: the trace cannot be written: {reason}") from None
     return folder
 
 
-def _keep(folder: Path, segment: TracedSegment) -> None:
+def _keep(folder: Path, segment: TracedSegment, source: Path) -> None:
     listed = read_prompts(folder)
     known = {prompt.prompt_id for prompt in listed}
     fresh = [prompt for prompt in segment.prompts if prompt.prompt_id not in known]
@@ -91,8 +109,9 @@ def _keep(folder: Path, segment: TracedSegment) -> None:
         else:
             file.unlink()
     name = f"{last + 1:04d}.pools"
-    replace_file(folder / (name + INDEX_SUFFIX), segment.requests)
-    replace_file(folder / name, segment.pools)
+    for made, size in segment.files:
+        kept = folder / (name + made.removeprefix(segment.name))
+        replace_file_by_pieces(kept, pieces_of(source / made, size))
     append_prompts(
         folder,
         [

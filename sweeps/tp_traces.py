@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from actors.load.workload import Workload
+from actors.tracing import tracing_config
 from results.store import StudyFolder
 from results.study_surface import traces_path
 from results.traces import find_traces
-from search_spaces.config import EngineConfig, Triple
+from search_spaces.config import EngineConfig
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
 from sweeps.isolation_ends import setting_of_config
@@ -38,8 +39,8 @@ def plan_tp_traces(
         default=0,
     )
     steps = max(steps, suspect.triple.num_steps)
-    triple = Triple(num_steps=steps, eagle_topk=suspect.triple.eagle_topk, num_draft_tokens=steps + 1)
-    configs = [replace(suspect, triple=triple, tp_size=tp_size) for tp_size in (suspect.tp_size, 1)]
+    traced = tracing_config(suspect, num_steps=steps, eagle_topk=suspect.triple.eagle_topk)
+    configs = [replace(traced, tp_size=tp_size) for tp_size in (suspect.tp_size, 1)]
     if any(isinstance(resolve_setting(setting_of_config(config), context), Illegal) for config in configs):
         return ()
     plans = plan_traces(traces_path(folder), configs, workload, TRACED_PROMPTS)

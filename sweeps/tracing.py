@@ -27,8 +27,8 @@ from sweeps.trace_plans import PlannedTrace
 LOG = logging.getLogger(__name__)
 
 JOB_BYTES = 48 * 2**20
-"""How much of a trace travels back at once, which driver and actor hold in memory: half of our own Ray's object store.
-A single prompt that needs more has a job of its own."""
+"""How much is traced before it is kept, roughly: what a driver or server that dies can lose. A single prompt that needs
+more has a job of its own."""
 JOB_PROMPTS = 32
 HEAD_BYTES = 4096
 """The most that a trace file holds beside its records."""
@@ -121,7 +121,7 @@ def run_traces(
             if outcome is None:
                 break
             if outcome.traced is not None:
-                keep_segments(traces, outcome.traced.facts, outcome.traced.segments)
+                keep_segments(traces, outcome.traced)
                 prompts += sum(len(segment.prompts) for segment in outcome.traced.segments)
                 problems += outcome.traced.problems
             failure = outcome.failure

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from doubles.tracing_server import Traceable
 from trial_builders import launch
 
 from actors.engines.guarded_process import GuardedProcess, sweep_leftovers
@@ -83,3 +84,22 @@ class SleepingFactory:
 
     def last_log(self, grant: DeviceGrant) -> str:
         return f"the last words of {grant.slot}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceableFactory:
+    """Groups whose server can be traced and nothing else."""
+
+    switches: bool = True
+
+    def __call__(self, grant: DeviceGrant, *, fresh: bool = False) -> Traceable:
+        raise AssertionError("only traced here")
+
+    def tracer(self, grant: DeviceGrant) -> Traceable:
+        return Traceable().__enter__()
+
+    def clear(self, grant: DeviceGrant) -> None:
+        """Nothing of it lies anywhere."""
+
+    def last_log(self, grant: DeviceGrant) -> str:
+        return ""

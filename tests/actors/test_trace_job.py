@@ -11,6 +11,7 @@ from doubles.tracing_server import VOCABULARY, Traceable, text_of
 from actors.job import TraceTask, TrialJob
 from actors.load.workload import Workload, prompt_of
 from actors.trace_job import can_trace, run_trace, tie_rule
+from actors.trace_transfer import is_here
 from actors.tracing import tracing_config
 from results.surface import surface_of
 from results.trace_segments import keep_segments
@@ -43,20 +44,30 @@ def job(texts: list[str], task: TraceTask = TASK, *, temperature: float = 0.0) -
     return TrialJob(trial_id="trace-1", config=CONFIG, workload=load, trace=task)
 
 
+def empty(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
 def test_the_files_come_back_and_are_the_trace(tmp_path: Path) -> None:
     with Traceable() as server:
-        outcome = run_trace(server, job(TEXTS[:5]), TASK, "cpu")  # type: ignore[arg-type]
-        more = run_trace(server, job(TEXTS[3:]), TASK, "cpu")  # type: ignore[arg-type]
+        outcome = run_trace(server, job(TEXTS[:5]), TASK, "cpu", empty(tmp_path / "first"))  # type: ignore[arg-type]
+        more = run_trace(server, job(TEXTS[3:]), TASK, "cpu", empty(tmp_path / "more"))  # type: ignore[arg-type]
     assert (outcome.failure, server.closed, outcome.cells) == (None, False, ())
     assert outcome.launch is not None
     assert outcome.launch.weights_loaded
     traced = pickle.loads(pickle.dumps(outcome)).traced
     assert traced.facts.workload_id == "whole"
     assert traced.facts.ties == "libstdcxx"
-    assert traced.size_bytes == sum(len(s.pools) + len(s.requests) for s in traced.segments) > 0
-    folder = keep_segments(tmp_path, traced.facts, traced.segments)
+    # files, not bytes, travel
+    assert len(pickle.dumps(outcome)) < traced.size_bytes / 2
+    assert traced.size_bytes == sum(
+        (traced.folder / name).stat().st_size for s in traced.segments for name, _ in s.files
+    )
+    assert is_here(traced)
+    folder = keep_segments(tmp_path / "study", traced)
     assert more.traced is not None
-    assert keep_segments(tmp_path, more.traced.facts, more.traced.segments) == folder
+    assert keep_segments(tmp_path / "study", more.traced) == folder
     trace = Trace(folder)
     # two of the second job's prompts were there already
     assert sorted(p.prompt_id for p in trace.prompts) == sorted(prompt_of(t).prompt_id for t in TEXTS)
@@ -67,12 +78,12 @@ def test_the_files_come_back_and_are_the_trace(tmp_path: Path) -> None:
     assert sum(point.tokens_by_prompt) == 9 * 20
 
 
-def test_what_was_finished_before_a_death_is_kept() -> None:
+def test_what_was_finished_before_a_death_is_kept(tmp_path: Path) -> None:
     """Batches of 64 prompts are one segment each: 64 are whole when the server dies among the rest."""
     texts = [f"prompt {i}" for i in range(80)]
     with Traceable(dies_after=70) as server:
         known = {prompt_of(text).prompt_id: tuple(text_of(text, 23)) for text in texts[:64]}
-        outcome = run_trace(server, job(texts), replace(TASK, expected=known), "cuda")  # type: ignore[arg-type]
+        outcome = run_trace(server, job(texts), replace(TASK, expected=known), "cuda", tmp_path)  # type: ignore[arg-type]
     assert outcome.failure is not None
     assert (outcome.failure.kind, outcome.failure.log_tail) == ("crash", "the log")
     assert server.closed
@@ -82,9 +93,9 @@ def test_what_was_finished_before_a_death_is_kept() -> None:
     assert sorted(finished) == sorted(known)
 
 
-def test_what_cannot_be_traced_is_a_failure() -> None:
+def test_what_cannot_be_traced_is_a_failure(tmp_path: Path) -> None:
     with Traceable() as server:
-        outcome = run_trace(server, job(TEXTS, temperature=0.7), TASK, "cpu")  # type: ignore[arg-type]
+        outcome = run_trace(server, job(TEXTS, temperature=0.7), TASK, "cpu", tmp_path)  # type: ignore[arg-type]
     assert outcome.failure is not None
     assert outcome.failure.kind == "bad_config"
     assert outcome.failure.message == "workload.temperature: a trace needs 0, not 0.7"

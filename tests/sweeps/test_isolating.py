@@ -6,6 +6,7 @@ import io
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 
 import numpy as np
 import pytest
@@ -69,13 +70,15 @@ class ProbingPool(InstantPool):
     """Also answers probes: every rank is fed the server's layout, from taps that differ."""
 
     probed: list[EngineConfig] = field(default_factory=list)
+    traces: TemporaryDirectory[str] = field(default_factory=TemporaryDirectory)
 
     def wait(self, timeout_s: float) -> list[TrialOutcome]:
         job = self.running[-1] if self.running else None
         if job is not None and job.trace is not None:
             self.running.pop()
             with Traceable() as server:
-                return [run_trace(server, job, job.trace, "cpu")]  # type: ignore[arg-type]
+                folder = Path(mkdtemp(dir=self.traces.name))
+                return [run_trace(server, job, job.trace, "cpu", folder)]  # type: ignore[arg-type]
         if job is None or job.probe_tokens is None:
             return list(super().wait(timeout_s))
         self.running.pop()

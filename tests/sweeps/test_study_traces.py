@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import pytest
@@ -100,6 +101,7 @@ class TracingPool:
         self.jobs: list[TrialJob] = []
         self._running: list[TrialJob] = []
         self._has_server = False
+        self._made = TemporaryDirectory()
 
     def has_room(self) -> bool:
         return not self._running
@@ -112,12 +114,16 @@ class TracingPool:
 
     def wait(self, timeout_s: float) -> Sequence[TrialOutcome]:
         job = self._running.pop()
-        outcome = self._answer(job) or traced(job, first=len(self.jobs) == 1, loads=not self._has_server)
+        outcome = self._answer(job) or self._traced(job)
         self._has_server = outcome.failure is None
         return [outcome]
 
+    def _traced(self, job: TrialJob) -> TrialOutcome:
+        folder = Path(mkdtemp(dir=self._made.name))
+        return traced(job, folder, first=len(self.jobs) == 1, loads=not self._has_server)
 
-def traced(job: TrialJob, *, first: bool = False, loads: bool = False) -> TrialOutcome:
+
+def traced(job: TrialJob, folder: Path, *, first: bool = False, loads: bool = False) -> TrialOutcome:
     assert job.trace is not None
     assert job.config.triple is not None
     assert job.config.layout is not None
@@ -140,7 +146,10 @@ def traced(job: TrialJob, *, first: bool = False, loads: bool = False) -> TrialO
         workload_id=job.trace.workload_id,
         ties="libstdcxx",
     )
-    segment = TracedSegment(pools=b"pools", requests=b"", prompts=prompts)
+    (folder / "0001.pools").write_bytes(b"pools")
+    (folder / "0001.pools.requests").write_bytes(b"")
+    segment = TracedSegment(name="0001.pools", pools_bytes=5, index_bytes=0, prompts=prompts)
+    problems = ("a problem",) if first else ()
     return TrialOutcome(
         trial_id=job.trial_id,
         started_at_unix_s=0.0,
@@ -149,7 +158,7 @@ def traced(job: TrialJob, *, first: bool = False, loads: bool = False) -> TrialO
         cells=(),
         failure=None,
         server_log="log",
-        traced=TracedFiles(facts=facts, segments=(segment,), problems=("a problem",) if first else ()),
+        traced=TracedFiles(facts=facts, folder=folder, segments=(segment,), problems=problems),
     )
 
 

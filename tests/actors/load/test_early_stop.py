@@ -20,7 +20,9 @@ from results.observations import RequestRow
 
 async def send(prompt: Prompt) -> Sent:
     await asyncio.sleep(0.001)
-    row = failed_row(prompt.prompt_id, GenerateStream(), sent_s=0.0, first_sent_s=0.0, now_s=1.0, attempts=1, error="none")
+    row = failed_row(
+        prompt.prompt_id, GenerateStream(), sent_s=0.0, first_sent_s=0.0, now_s=1.0, attempts=1, error="none"
+    )
     return Sent(row=row, attempt_failures=("refused",))
 
 
