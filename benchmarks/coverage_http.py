@@ -29,7 +29,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from doubles.timed_server import TimedPlan, schedule_of, script_of
+from doubles.timed_answers import TimedPlan, schedule_of, script_of
 
 from actors.load.measurement import measure_cell
 from actors.load.workload import Workload, prompt_of

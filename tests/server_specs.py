@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from doubles.fake_sglang import make_fake_package, make_fake_python
+from doubles.fake_interpreter import make_fake_package, make_fake_python
 from tiny_models import TinyPair
 
 from actors.engines.cpu_kernels import STAND_INS

@@ -1,6 +1,6 @@
 """A stand-in for SGLang's server: same arguments, same endpoints, no model, made to fail on demand.
 
-Run as an interpreter (`make_fake_python`), it answers every call of `-m sglang.launch_server ...`
+Run as an interpreter (`fake_interpreter`), it answers every call of `-m sglang.launch_server ...`
 and of `questions.py`; a study that uses it needs the start method `spawn`.
 Behaviour comes as JSON in the environment variable FAKE_SGLANG, so a study can set it in `engine.env`:
 
@@ -24,10 +24,8 @@ count_file       path; one line is appended per start: the launches of a study c
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -37,33 +35,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+# files beside this one, which an interpreter finds that was started with this one
+from fake_model import ENCODING, Model
+from fake_pools import FakePools
+
 VERSION = "0.5.23"
 ARCHITECTURE_DEFAULT = (5, 4, 8)
 TRIPLE = ("num_steps", "eagle_topk", "num_draft_tokens")
-ENCODING = "utf-8"
-
-
-def make_fake_python(folder: Path) -> Path:
-    """An executable that stands for an interpreter with SGLang in it; give it as `engine.python`."""
-    path = folder / "fake_python"
-    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{Path(__file__).resolve()}" "$@"\n')
-    path.chmod(0o755)
-    return path
-
-
-def make_fake_package(folder: Path) -> Path:
-    """A folder for PYTHONPATH with a package `sglang` whose `launch_server` is this stand-in, for forked servers."""
-    modules = ("entrypoints.http_server", "managers.detokenizer_manager", "managers.scheduler", "models.registry")
-    for module in modules:
-        path = folder.joinpath("sglang", "srt", *module.split(".")).with_suffix(".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    for package in (folder / "sglang", *(path for path in (folder / "sglang").rglob("*") if path.is_dir())):
-        (package / "__init__.py").touch()
-    here = str(Path(__file__).resolve().parent)
-    program = f"import sys\nsys.path.insert(0, {here!r})\nfrom fake_sglang import serve\nserve(sys.argv[1:])\n"
-    (folder / "sglang" / "launch_server.py").write_text(program)
-    return folder
 
 
 def parse_args(argv: list[str]) -> dict[str, Any]:
@@ -104,67 +82,6 @@ def log(text: str) -> None:
     print(f"[{stamp}] {text}", file=sys.stderr, flush=True)
 
 
-def draft_ids(info: dict[str, Any]) -> list[int] | None:
-    """The aux ids that the draft's config names: the override file's, else the checkpoint's."""
-    path = info.get("decrypted_draft_config_file") or f"{info.get('speculative_draft_model_path')}/config.json"
-    try:
-        config = json.loads(Path(path).read_text(encoding=ENCODING))
-    except OSError:
-        return None
-    return (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-
-
-class Model:
-    """Tokens and accepted drafts, a function of the prompt and the setting alone."""
-
-    def __init__(self, info: dict[str, Any], plan: dict[str, Any]) -> None:
-        good, bad = plan.get("accept", [0.8, 0.2])
-        wanted = plan.get("good_ids", "any")
-        self.chance = good if wanted == "any" or draft_ids(info) == wanted else bad
-        self.steps = info["speculative_num_steps"]
-        self.num_draft_tokens = info["speculative_num_draft_tokens"]
-
-    def rounds(self, prompt: str, count: int) -> list[int]:
-        """How many tokens each forward pass after the prefill commits; they sum to count - 1."""
-        seed = int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:8], "big")
-        draw = random.Random(seed)
-        rounds: list[int] = []
-        while sum(rounds) < count - 1:
-            accepted = 0
-            while self.steps and accepted < self.steps and draw.random() < self.chance:
-                accepted += 1
-            rounds.append(min(accepted + 1, count - 1 - sum(rounds)))
-        return rounds
-
-    def ids(self, prompt: str, count: int) -> list[int]:
-        draw = random.Random(prompt)
-        return [draw.randrange(3, 500) for _ in range(count)]
-
-    def meta(self, prompt_tokens: int, completion_tokens: int, rounds: list[int], request_id: str) -> dict[str, Any]:
-        meta: dict[str, Any] = {
-            "id": request_id,
-            "finish_reason": {"type": "length", "length": completion_tokens},
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": completion_tokens,
-            "cached_tokens": 0,
-        }
-        if self.steps:
-            histogram = [0] * max(rounds, default=1)
-            for committed in rounds:
-                histogram[committed - 1] += 1
-            correct = sum(i * n for i, n in enumerate(histogram))
-            proposed = len(rounds) * (self.num_draft_tokens - 1)
-            meta |= {
-                "spec_verify_ct": len(rounds),
-                "spec_accept_length": completion_tokens / len(rounds) if rounds else 0.0,
-                "spec_accept_rate": correct / proposed if proposed else 0.0,
-                "spec_num_correct_drafts": correct,
-                "spec_num_proposed_drafts": proposed,
-                "spec_correct_drafts_histogram": histogram,
-            }
-        return meta
-
-
 class FakeServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
@@ -173,7 +90,7 @@ class FakeServer(ThreadingHTTPServer):
         self.info, self.plan, self.mode = info, plan, mode
         self.model = Model(info, plan)
         self.sequence = 0
-        self.pools: Any = None
+        self.pools: FakePools | None = None
         self.started = time.monotonic()
         self.requests = 0
         self.running = 0
@@ -225,10 +142,8 @@ class FakeServer(ThreadingHTTPServer):
             fresh.replace(folder / f"answer-{rank}.json")
 
     def trace(self, order: dict[str, Any]) -> None:
-        """Begin or end a trace; a file beside this one, which an interpreter finds that was started with this one."""
+        """Begin or end a trace."""
         if order.get("trace"):
-            from fake_pools import FakePools
-
             self.pools = FakePools(order, self.model.chance)
         else:
             self.pools = None

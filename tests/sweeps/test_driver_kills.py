@@ -16,7 +16,7 @@ from typing import Any
 
 import optuna
 import pytest
-from doubles.fake_sglang import make_fake_python
+from doubles.fake_interpreter import make_fake_python
 from driver_process import Driver, digests, wait_for_launch, wait_for_none, wait_for_server
 from tiny_models import TinyPair
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from doubles.timed_server import TimedPlan, TimedServer
+from doubles.timed_answers import TimedPlan
+from doubles.timed_server import TimedServer
 from spec_files import write_spec
 
 from sweeps.cli import main

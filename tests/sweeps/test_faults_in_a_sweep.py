@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fake_sglang import make_fake_python
+from doubles.fake_interpreter import make_fake_python
 from driver_process import Driver, is_busy, servers, wait_for_none
 from job_cluster import wait_until
 from tiny_models import TinyPair

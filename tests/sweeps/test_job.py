@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doubles.fake_sglang import make_fake_python
+from doubles.fake_interpreter import make_fake_python
 from job_cluster import LIMIT_S, Cluster, head_node, processes_with, ray_job, specsweep, wait_until
 from spec_files import write_spec
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.timed_server import TimedPlan, TimedServer, script_of
+from doubles.timed_answers import TimedPlan, script_of
+from doubles.timed_server import TimedServer
 
 from actors.engines.endpoint import Endpoint
 from actors.load.prompts import builtin_prompts

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doubles.timed_server import TimedPlan, TimedServer
+from doubles.timed_answers import TimedPlan
+from doubles.timed_server import TimedServer
 
 from actors.job import TrialOutcome
 from actors.load.measurement import measure_cells, never_dead, warm_up

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from doubles.fake_sglang import make_fake_python
+from doubles.fake_interpreter import make_fake_python
 from driver_process import Driver, wait_for_none
 from tiny_models import TinyPair
 

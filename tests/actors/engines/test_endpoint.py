@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from doubles.timed_server import TimedPlan, TimedServer
+from doubles.timed_answers import TimedPlan
+from doubles.timed_server import TimedServer
 
 from actors.engines.endpoint import Endpoint, RunningServer, runs
 from results.failures import Failure

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from doubles.fake_sglang import make_fake_python
+from doubles.fake_interpreter import make_fake_python
 from tiny_models import TinyPair
 
 from actors.engines.cpu_kernels import STAND_INS

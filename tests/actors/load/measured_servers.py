@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from doubles.timed_server import TimedPlan, TimedServer
+from doubles.timed_answers import TimedPlan
+from doubles.timed_server import TimedServer
 
 from actors.load.measurement import measure_cell
 from actors.load.workload import Workload

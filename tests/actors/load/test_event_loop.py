@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 import uvloop
-from doubles.timed_server import TimedPlan, TimedServer
+from doubles.timed_answers import TimedPlan
+from doubles.timed_server import TimedServer
 from load_builders import numbered_workload
 
 from actors.load import event_loop

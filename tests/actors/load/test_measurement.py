@@ -6,7 +6,8 @@ import statistics
 import time
 
 import pytest
-from doubles.timed_server import TimedPlan, TimedServer, output_ids, script_of
+from doubles.timed_answers import TimedPlan, output_ids, script_of
+from doubles.timed_server import TimedServer
 from load_builders import numbered_workload
 from measured_servers import alive, measured, measured_on_time, tpot_ms, ttft_ms
 

@@ -6,7 +6,8 @@ import threading
 import time
 
 import pytest
-from doubles.timed_server import TimedPlan, TimedServer
+from doubles.timed_answers import TimedPlan
+from doubles.timed_server import TimedServer
 from load_builders import numbered_workload
 from measured_servers import alive, failed, measured, ttft_ms
 
