@@ -152,7 +152,7 @@ def test_a_missing_value_is_never_told_as_a_number() -> None:
     sweep.pool.run = without_cells
     sweep.run()
     assert sweep.study.told == [(0, "no_metric")]
-    assert sweep.study.kept[0].attrs["message"] == "no cell at concurrency None"
+    assert sweep.study.kept[0].attrs["message"] == "no cell at the first concurrency"
 
 
 def test_fixed_trials_wait_for_their_turn() -> None:
