@@ -59,6 +59,9 @@ class SglangFactory:
         """An engine that can be traced in every layout and topk of the sweep after one launch."""
         return self._switching(grant, self.pools or self.room or SMALLEST)
 
+    def trace_folder(self, grant: DeviceGrant) -> Path:
+        return self._work_dir(grant.slot) / "trace"
+
     def _switching(self, grant: DeviceGrant, pools: Triple) -> SwitchingServer:
         engine = replace(self, pools=pools)(grant)
         assert isinstance(engine, SwitchingServer)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
 from actors.engines.engine import Engine
@@ -83,6 +84,10 @@ class TracingFactory(EngineFactory, Protocol):
         """Like a call, for an engine that is traced in every layout and topk without another launch."""
         ...
 
+    def trace_folder(self, grant: DeviceGrant) -> Path:
+        """Where a group's trace lies until it is fetched. `clear` removes it as well."""
+        ...
+
 
 class GpuGroup:
     """Owns at most one server. Driven by one caller; only `stop` may be called while `run` works.
@@ -102,7 +107,7 @@ class GpuGroup:
         self._engine: Engine | None = None
         self._only_records = False  # the engine is not to serve ordinary trials
         self._stopped = False
-        self._traces = TraceFolder()
+        self._traces = TraceFolder(factory.trace_folder(self._grant) if isinstance(factory, TracingFactory) else None)
 
     def grant(self) -> DeviceGrant:
         """Answers as soon as the actor lives."""

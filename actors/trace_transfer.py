@@ -24,15 +24,25 @@ ReadPiece = Callable[[str, int, int], bytes]
 
 
 class TraceFolder:
-    """The folder of one side, made when it is needed. At most one trace is in it: the next one takes its place."""
+    """The folder of one side, made when it is needed: at `place`, else a temporary one.
 
-    def __init__(self) -> None:
+    At most one trace is in it: the next one takes its place. A place of one's own is emptied by whoever comes after a
+    process that was killed.
+    """
+
+    def __init__(self, place: Path | None = None) -> None:
+        self._place = place
         self._path: Path | None = None
 
     def renew(self) -> Path:
         """An empty folder; what the last one held is gone."""
         self.clear()
-        self._path = Path(tempfile.mkdtemp(prefix="specsweep-trace-"))
+        if self._place is None:
+            self._path = Path(tempfile.mkdtemp(prefix="specsweep-trace-"))
+        else:
+            shutil.rmtree(self._place, ignore_errors=True)
+            self._place.mkdir(parents=True)
+            self._path = self._place
         return self._path
 
     def clear(self) -> None:

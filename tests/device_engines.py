@@ -88,8 +88,9 @@ class SleepingFactory:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceableFactory:
-    """Groups whose server can be traced and nothing else."""
+    """Groups whose server can be traced and nothing else; `folder` is for their traces."""
 
+    folder: Path
     switches: bool = True
 
     def __call__(self, grant: DeviceGrant, *, fresh: bool = False) -> Traceable:
@@ -97,6 +98,9 @@ class TraceableFactory:
 
     def tracer(self, grant: DeviceGrant) -> Traceable:
         return Traceable().__enter__()
+
+    def trace_folder(self, grant: DeviceGrant) -> Path:
+        return self.folder / grant.slot
 
     def clear(self, grant: DeviceGrant) -> None:
         """Nothing of it lies anywhere."""

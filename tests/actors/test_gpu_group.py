@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -58,6 +60,7 @@ class Factory:
     def __init__(self, *, switches: bool) -> None:
         self.switches = switches
         self.log: list[str] = []
+        self._folder = TemporaryDirectory()
 
     def __call__(self, grant: DeviceGrant, *, fresh: bool = False) -> Any:
         if fresh or not self.switches:
@@ -69,6 +72,9 @@ class Factory:
 
     def tracer(self, grant: DeviceGrant) -> Any:
         return Recorder("switching" if self.switches else "recorder", self.log)
+
+    def trace_folder(self, grant: DeviceGrant) -> Path:
+        return Path(self._folder.name) / grant.slot
 
     def clear(self, grant: DeviceGrant) -> None:
         self.log.append("cleared")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,8 +32,10 @@ def made(folder: TraceFolder) -> TracedFiles:
 
 
 @pytest.fixture
-def group() -> TraceFolder:
-    return TraceFolder()
+def group() -> Iterator[TraceFolder]:
+    made = TraceFolder()
+    yield made
+    made.clear()
 
 
 def test_the_mark_tells_whether_the_folder_is_this_one(group: TraceFolder) -> None:
@@ -86,6 +89,17 @@ def test_the_next_trace_takes_the_place_of_the_last(group: TraceFolder) -> None:
     group.clear()
     group.clear()
     assert not second.folder.parent.exists()
+
+
+def test_a_place_of_ones_own_is_emptied_after_a_killed_one(tmp_path: Path) -> None:
+    place = tmp_path / "slot" / "trace"
+    killed = made(TraceFolder(place))
+    assert killed.folder.parent == place
+    successor = TraceFolder(place)
+    assert list(successor.renew().iterdir()) == []
+    assert not is_here(killed)
+    successor.clear()
+    assert not place.exists()
 
 
 LARGE = """

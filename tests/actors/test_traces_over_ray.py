@@ -57,7 +57,7 @@ def test_the_files_are_within_reach_until_the_next_trace(
     if elsewhere:
         monkeypatch.setattr(ray_cluster, "is_here", lambda traced: False)
         monkeypatch.setattr(trace_transfer, "PIECE_BYTES", 1000)
-    pool = GroupPool(cluster, TraceableFactory(), "cpu")
+    pool = GroupPool(cluster, TraceableFactory(folder=tmp_path / "groups"), "cpu")
     try:
         first = trace(pool, TEXTS[:4])
         assert trace_transfer.is_here(first) is not elsewhere
