@@ -105,7 +105,7 @@ def surface_of(trace: Trace, triples: Sequence[Triple] | None = None, *, seed: i
     ids = tuple(trace.prompts[i].prompt_id for i in counted)
     tokens = np.asarray([trace.prompts[i].length for i in counted])
     rounds = replayed.rounds[:, counted]
-    estimates = ratios_of_sums(tokens, rounds.T, seed=seed)
+    estimates = ratios_of_sums(tokens, rounds.T)
     points = []
     for i, triple in enumerate(wanted):
         histogram = tuple(np.trim_zeros(replayed.histogram[i].sum(axis=0), "b").tolist())
