@@ -2,14 +2,14 @@
 
 Cells are simulated from a population of prompts whose true accept length and throughput are known: prompts differ in
 difficulty and length, verify steps in what they accept, servers in how long a step takes; a closed loop of `SLOTS`.
-`python -m benchmarks.coverage --runs 300 --out benchmarks/results/coverage.json`
+Cells that may stop early are simulated at two half-widths: one that takes many prompts, and one for which so few
+suffice that the moment of stopping is lucky. `python -m benchmarks.coverage --out benchmarks/results/coverage.json`
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.result_file import write_result
+from benchmarks.machine import machine
+from benchmarks.result_file import PACKAGES, write_result
 from results.cells import summarise_cell, throughput_pairs
 from results.observations import CellObservation, RequestRow
 from results.stats import overlapping_ratio
@@ -29,7 +30,7 @@ from search_spaces.config import Triple
 TRIPLE = Triple(num_steps=5, eagle_topk=1, num_draft_tokens=6)
 SLOTS = 8
 PROMPTS = 160
-HALF_WIDTH = 0.08
+HALF_WIDTHS = (0.08, 0.12)
 STEP_S, TTFT_S = 0.02, 0.05
 TRUTH_CELLS = 600
 
@@ -108,7 +109,7 @@ def cell_of(rows: tuple[RequestRow, ...], stopped: str | None = None) -> CellObs
     )
 
 
-def stopped_cell(requests: Requests, half_width: float = HALF_WIDTH) -> CellObservation:
+def stopped_cell(requests: Requests, half_width: float) -> CellObservation:
     """The cell as adaptive stopping leaves it: asked as often as `actors.load.early_stop` asks, then drained."""
     rows = closed_loop(requests, PROMPTS)
     by_end = sorted(rows, key=lambda row: row.finished_s)
@@ -125,17 +126,16 @@ def stopped_cell(requests: Requests, half_width: float = HALF_WIDTH) -> CellObse
 def estimates(seed: int) -> dict[str, Estimate]:
     """Every interval of one simulated run, by name. The rival is half as fast again, on the same prompts."""
     requests, slower = draw_requests(seed), draw_requests(seed, step_s=1.5 * STEP_S)
-    whole, early = cell_of(closed_loop(requests, PROMPTS)), stopped_cell(requests)
+    cells = {"whole": cell_of(closed_loop(requests, PROMPTS))}
+    cells |= {f"stopped at {half_width:g}": stopped_cell(requests, half_width) for half_width in HALF_WIDTHS}
+    pairs = throughput_pairs(closed_loop(slower, PROMPTS))
     found: dict[str, Estimate | None] = {}
-    for name, cell in (("whole", whole), ("stopped", early)):
+    for name, cell in cells.items():
         summary = summarise_cell(cell, TRIPLE)
         found |= {f"accept_length, {name}": summary.accept_length, f"throughput, {name}": summary.output_throughput}
-    pairs = throughput_pairs(closed_loop(slower, PROMPTS))
-    found["speedup, whole"] = overlapping_ratio(pairs, throughput_pairs(whole.rows))
-    found["speedup, stopped"] = overlapping_ratio(pairs, throughput_pairs(early.rows))
-    return {name: estimate for name, estimate in found.items() if estimate is not None} | {
-        "sent": Estimate(value=len(early.rows), low=0, high=PROMPTS, count=1)
-    }
+        found[f"speedup, {name}"] = overlapping_ratio(pairs, throughput_pairs(cell.rows))
+        found[f"sent, {name}"] = Estimate(value=len(cell.rows), low=0, high=PROMPTS, count=1)
+    return {name: estimate for name, estimate in found.items() if estimate is not None}
 
 
 def point_values(seed: int) -> dict[str, float]:
@@ -164,10 +164,15 @@ def measure_coverage(runs: int, truth_cells: int = TRUTH_CELLS) -> dict[str, Any
         "runs": runs,
         "prompts": PROMPTS,
         "concurrency": SLOTS,
-        "half_width_asked": HALF_WIDTH,
-        "share_of_prompts_sent_when_stopping": round(float(np.mean([one["sent"].value for one in found])) / PROMPTS, 3),
+        "share_of_prompts_sent": {
+            name.removeprefix("sent, "): round(float(np.mean([one[name].value for one in found])) / PROMPTS, 3)
+            for name in found[0]
+            if name.startswith("sent")
+        },
         "statistics": {
-            name: _statistic([one[name] for one in found], name, truths, exact) for name in found[0] if name != "sent"
+            name: _statistic([one[name] for one in found], name, truths, exact)
+            for name in found[0]
+            if not name.startswith("sent")
         },
     }
 
@@ -189,13 +194,13 @@ def _statistic(
 def main() -> None:
     """Print or write the result."""
     parser = argparse.ArgumentParser(description="Coverage and width of the intervals on simulated cells.")
-    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--out", type=Path, help="write the result as JSON")
     args = parser.parse_args()
+    before = machine(*PACKAGES)
     result = measure_coverage(args.runs)
-    print(json.dumps(result, indent=2))
-    if args.out:
-        write_result(args.out, command=f"python -m benchmarks.coverage --runs {args.runs}", content=result)
+    command = f"python -m benchmarks.coverage --runs {args.runs}"
+    print(write_result(args.out, command=command, content=result, before=before), end="")
 
 
 if __name__ == "__main__":

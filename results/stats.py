@@ -103,11 +103,6 @@ def _resampled_sums(columns: Floats, seed: int, resamples: int) -> Floats:
     return np.concatenate(parts)
 
 
-def _ratio(sums: Floats) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return sums[:, 0] / sums[:, 1]
-
-
 def jackknife(statistic: Callable[[Floats], Floats], columns: Floats, *, level: float = 0.95) -> Estimate:
     """An estimate of a positive `statistic` over units, both as in `bootstrap`, from leaving out one unit at a time.
 

@@ -4,12 +4,12 @@ Meant to be asked now and then while the cell runs (every few finished requests)
 measures must not wait for it. What is stopped early has seen fewer prompts, the first ones of the workload's order, so
 comparisons stay paired on the prompts that both saw.
 
-Stopping at the first look at which the interval is narrow prefers the looks at which the spread is underestimated:
-intervals then hold the truth less often than they say, the more so the fewer prompts there are (Y. S. Chow and
-H. Robbins, "On the asymptotic theory of fixed-width sequential confidence intervals for the mean", Annals of
-Mathematical Statistics 36, 1965: right only as the width goes to 0; for small samples a least size mends most of it).
-`benchmarks/coverage.py` simulates it: with looks from 16 prompts on, 93 to 94 of 100 intervals held the truth where
-that few were enough, with looks from 32 on 95, and narrower intervals never end sooner anyway.
+Stopping at the first look at which the interval is narrow prefers the looks at which the spread is underestimated, so
+intervals hold the truth less often than they say. Y. S. Chow and H. Robbins ("On the asymptotic theory of fixed-width
+sequential confidence intervals for the mean", Annals of Mathematical Statistics 36, 1965) show that this vanishes as
+the width asked for goes to 0; it remains where few prompts suffice. In simulated cells with looks from 16 prompts on,
+93 of 100 intervals held the truth; a stricter width, or asking for two narrow looks in a row, hardly mended that; looks
+from 32 prompts on did, and cells that need more prompts anyway are as they were.
 """
 
 from __future__ import annotations

@@ -114,6 +114,32 @@ def test_no_units_is_refused_and_one_unit_has_no_spread() -> None:
     assert ratio_of_sums([5], [2]) == Estimate(value=2.5, low=2.5, high=2.5, count=1)
 
 
+def test_a_ratios_interval_is_students_t_of_the_logarithms_with_each_prompt_left_out() -> None:
+    tops, bottoms = [4.0, 6.0, 5.0, 9.0, 8.0], [2.0, 2.0, 3.0, 3.0, 4.0]
+    logs = np.log([(32 - top) / (14 - bottom) for top, bottom in zip(tops, bottoms, strict=True)])
+    squares = (logs - logs.mean()) ** 2
+    degrees = min(4, 2 * 5 / (5 * (squares**2).sum() / squares.sum() ** 2 - 1))
+    half_width = exact.t.ppf(0.975, degrees) * np.sqrt(4 / 5 * squares.sum())
+    ratio = ratio_of_sums(tops, bottoms)
+    assert (ratio.low, ratio.high) == pytest.approx(tuple(32 / 14 * np.exp([-half_width, half_width])), rel=0.01)
+
+
+def test_what_hangs_on_one_prompt_is_less_sure() -> None:
+    even, uneven = ([50.0 + i % 2 for i in range(40)], [50.0] * 39 + [57.0])
+    squares = [sum((one - np.mean(values)) ** 2 for one in values) for values in (even, uneven)]
+    half_widths = [np.log(ratio_of_sums(values, [1.0] * 40).high / np.mean(values)) for values in (even, uneven)]
+    # about one degree of freedom for each prompt that counts: t is 2.02 for all forty, above 4 for a single one
+    per_error = half_widths / np.sqrt(squares)
+    assert 1.9 < per_error[1] / per_error[0] < 2.3
+
+
+def test_without_a_logarithm_the_bootstrap_answers() -> None:
+    ratio = ratio_of_sums([3.0, 0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0, 1.0])
+    assert ratio.low == 0
+    assert ratio.value == pytest.approx(0.6)
+    assert ratio.high > 0.6
+
+
 def estimate(value: float, half_width: float, count: int = 50) -> Estimate:
     return Estimate(value=value, low=value - half_width, high=value + half_width, count=count)
 
