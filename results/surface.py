@@ -92,7 +92,7 @@ def replay_trace(trace: Trace, triples: Sequence[Triple]) -> tuple[Rounds, NDArr
     return walk(together, [prompt.length for prompt in trace.prompts]), tied
 
 
-def surface_of(trace: Trace, triples: Sequence[Triple] | None = None, *, seed: int = 0) -> tuple[SurfacePoint, ...]:
+def surface_of(trace: Trace, triples: Sequence[Triple] | None = None) -> tuple[SurfacePoint, ...]:
     """One exact point per setting: `triples`, by default every legal one. ValueError for one that is not covered.
 
     Prompts whose answer is a single token have no verify step and are left out; none left gives no point.
