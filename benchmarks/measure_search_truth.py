@@ -1,9 +1,11 @@
 """Truth for the search benchmark: exact surfaces of real traces, and round times of real servers.
 
-    python benchmarks/measure_search_truth.py --pair FOLDER --prompts FILE --out benchmarks/data/search_truth.json
+    python benchmarks/measure_search_truth.py --pair FOLDER --prompts FILE --work FOLDER \
+        --out benchmarks/data/search_truth.json
 
 `--pair` holds `target` and `draft`. Two servers are started, tp 1 and tp 2; each is switched through all that it
-measures. Traces go to `--work` and are continued there when the script is run again.
+measures. Rounds are timed in several passes over the settings, each in another order. Traces go to `--work` and are
+continued there when the script is run again; `--surface` takes them from an earlier output.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import random
 import sys
 import time
 from pathlib import Path
@@ -41,6 +44,8 @@ TIMED = [
     *[(1, 2, 3), (2, 2, 4), (3, 2, 8), (5, 2, 12), (8, 2, 24)],
     *[(1, 4, 4), (2, 4, 8), (3, 4, 16), (5, 4, 8), (5, 4, 32), (8, 4, 16), (8, 4, 64)],
     *[(1, 8, 8), (2, 8, 32), (3, 8, 8), (3, 8, 48), (5, 8, 16), (5, 8, 64), (8, 8, 24), (8, 8, 64)],
+    *[(4, 1, 5), (6, 1, 7), (4, 2, 6), (6, 2, 16), (7, 2, 8), (3, 4, 6), (4, 4, 24), (6, 4, 12), (7, 4, 48)],
+    *[(4, 8, 12), (6, 8, 32), (7, 8, 8)],
 ]
 POOLS = Triple(num_steps=8, eagle_topk=8, num_draft_tokens=64)
 
@@ -53,9 +58,10 @@ def main() -> None:
     )
     started = time.time()
     content: dict[str, object] = {"surface": [], "tp2_rounds_differ": None, "step_times": [], "launches": []}
-    if asked.times:
-        content["step_times"] = json.loads(asked.times.read_text())["step_times"]
     surface_rows: list[dict[str, object]] = []
+    if asked.surface:
+        earlier = json.loads(asked.surface.read_text())
+        surface_rows, content["tp2_rounds_differ"] = earlier["surface"], earlier["tp2_rounds_differ"]
     for tp_size in (1, 2):
         engine = make_engine(asked, tp_size)
         try:
@@ -63,9 +69,11 @@ def main() -> None:
             first = EngineConfig(layout=LAYOUTS[0], triple=POOLS, tp_size=tp_size)
             must(engine.apply(first))
             content["launches"] += [{"tp_size": tp_size, "seconds": time.monotonic() - before}]  # type: ignore[operator]
-            if not asked.times:
-                content["step_times"] += time_rounds(engine, timed, tp_size)  # type: ignore[operator]
-            save(asked.out, content | {"surface": surface_rows}, started)
+            for number in range(asked.passes):
+                content["step_times"] += time_rounds(engine, timed, tp_size, number)  # type: ignore[operator]
+                save(asked.out, content | {"surface": surface_rows}, started)
+            if asked.surface:
+                continue
             for layout in LAYOUTS if tp_size == 1 else LAYOUTS[:1]:
                 for topk in TOPKS if tp_size == 1 else (4,):
                     rows = trace_rows(engine, traced, asked.work, layout=layout, topk=topk, tp_size=tp_size)
@@ -116,9 +124,10 @@ def trace_rows(
     ]
 
 
-def time_rounds(engine: SwitchingServer, load: Workload, tp_size: int) -> list[dict[str, object]]:
+def time_rounds(engine: SwitchingServer, load: Workload, tp_size: int, number: int) -> list[dict[str, object]]:
+    """One pass over the settings, in an order of its own."""
     rows: list[dict[str, object]] = []
-    for numbers in TIMED:
+    for numbers in random.Random(10 * tp_size + number).sample(TIMED, len(TIMED)):
         triple = Triple(num_steps=numbers[0], eagle_topk=numbers[1], num_draft_tokens=numbers[2])
         launched = engine.apply(EngineConfig(layout=LAYOUTS[0], triple=triple, tp_size=tp_size))
         if isinstance(launched, Failure):
@@ -138,12 +147,13 @@ def time_rounds(engine: SwitchingServer, load: Workload, tp_size: int) -> list[d
                     "eagle_topk": triple.eagle_topk,
                     "num_draft_tokens": triple.num_draft_tokens,
                     "tp_size": tp_size,
+                    "pass": number,
                     "step_s": sample.step_s,
                     "cell_s": cell.duration_s,
                     "switch_s": launched.switch_s,
                 }
             )
-        print(f"timed {triple} tp {tp_size}:", [round(1e3 * row["step_s"], 2) for row in rows[-3:]], flush=True)  # type: ignore[operator]
+        print(f"timed {triple} tp {tp_size} pass {number}:", [round(1e3 * row["step_s"], 2) for row in rows[-3:]], flush=True)  # type: ignore[operator]
     return rows
 
 
@@ -187,7 +197,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--count", type=int, default=16, help="prompts to trace")
     parser.add_argument("--timed-count", type=int, default=8, help="prompts to time with")
-    parser.add_argument("--times", type=Path, help="take the round times from this earlier output")
+    parser.add_argument("--passes", type=int, default=2, help="how often each setting is timed")
+    parser.add_argument("--surface", type=Path, help="take the traces' results from this earlier output")
     return parser.parse_args()
 
 

@@ -1,245 +1,260 @@
-"""How many measurements a search needs: the surface sampler, TPE and random on a simulator of the wide space.
+"""How many settings a search measures on the wide space until it is within 1 % of the best at every concurrency.
 
     python benchmarks/search_grid.py [--seeds 20] [--out benchmarks/results/search_grid.json]
 
-Truth (`benchmarks/data/search_truth.json`, made by `measure_search_truth.py`): accept lengths are exact surfaces of
-real traces; round times are an additive model fitted to rounds of real servers, times a factor per setting that no
-model of ours knows (`OWN_WAYS`, drawn once per seed). Each measurement adds noise. The space: two layouts, num_steps
-1 to 8, topk 1, 2, 4, 8, draft tokens 2 to 64, tp 1 and 2, only what SGLang can run. All methods measure legal settings
-only (illegal and repeated proposals cost nothing) and each once. Counted: measurements and seconds until a setting
-within 1 % of the best has been measured. A method that knew the model's coefficients and not the settings' own ways
-would need 2 to 3 measurements: a setting's own 2 % is more than the 1 % that counts.
+The machines are simulated from measured data (`search_truth.py`). The space: two layouts, num_steps 1 to 8, topk 1, 2,
+4, 8, draft tokens 2 to 64, tp 1 and 2, only what SGLang can run. As in a study, a trial measures its setting at every
+concurrency on the running server, with noise. Methods only measure legal settings (illegal and repeated proposals cost
+nothing) and each once. Counted: settings, launches and seconds until each concurrency has a measured setting within
+1 % of its best.
 
-How the sampler works was chosen on other worlds than those reported (seeds 0 to 19): seeds from 100 on, and invented
-machines with coefficients drawn at random.
+- `ours`, `tpe`: one search after the other, each for one concurrency, and each knowing all that was measured before:
+  ours as values at its own concurrency and as rounds at the others, TPE as finished trials of its study.
+- `tpe joint`: one search for the geometric mean over the concurrencies.
+- `random`: one order of all settings.
+- `ours separate`, `tpe separate`: a search per concurrency that measures that alone and knows nothing of the others;
+  settings are counted once per concurrency.
+
+A setting's own ways (`OWN_WAYS`) bound what any method can do: where they are more than the 1 % that counts, somebody
+who knew the smooth law would still have to try the best few. How the sampler works was chosen on other worlds than
+those reported (seeds 0 to 19): seeds from 100 on, and invented machines (`invented_machines.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import statistics
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.invented_machines import invented
 from benchmarks.result_file import write_result
-from results.prediction import AcceptLengths, PredictedSetting
-from results.step_samples import StepSample
-from results.step_terms import FORMS, RoundKind, term_matrix
-from results.step_time import fit_step_time
+from benchmarks.search_truth import CONCURRENCIES, Truth, World
+from results.prediction import Measured, PredictedSetting, round_of
 from search_spaces.config import Triple
 from sweeps.surface_sampler import Prices, SurfaceSampler, plain_candidates
 
-BATCHES = (1.0, 4.0, 8.0)
-OWN_WAYS, NOISE, WITHIN, MOST = 0.02, 0.005, 0.01, 400
+OWN_WAYS, NOISE, WITHIN = 0.02, 0.01, 0.01
 PROPOSALS = 10
-PRICES = Prices(measure_s=30.0, switch_s=0.5, launch_s=20.0)
-DEAR = Prices(measure_s=30.0, switch_s=0.5, launch_s=600.0)
-DIMENSIONS: dict[str, list[object]] = {
-    "layout": [],
-    "num_steps": list(range(1, 9)),
-    "eagle_topk": [1, 2, 4, 8],
-    "num_draft_tokens": [],
-    "tp_size": [1, 2],
-}
+MEASURE_S, SWITCH_S = 30.0, 0.5
+LAUNCH_S = (20.0, 600.0)
+METHODS = ("ours", "tpe", "tpe joint", "random", "ours separate", "tpe separate")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Truth:
-    """Accept lengths by (layout, triple), and the fitted model of round times."""
+@dataclass
+class Visits:
+    """What one method has measured so far, in order, and what that took."""
 
-    lengths: AcceptLengths
-    settings: tuple[PredictedSetting, ...]
-    samples: tuple[StepSample, ...]
+    world: World
+    measured: list[PredictedSetting] = field(default_factory=list)
+    launches: int = 0
+    cells: int = 0
+    good: Mapping[int, frozenset[PredictedSetting]] = field(init=False)
 
-    @classmethod
-    def read(cls, path: Path) -> Truth:
-        content = json.loads(path.read_text())
-        values = {}
-        for row in content["surface"]:
-            triple = Triple(**{name: row[name] for name in ("num_steps", "eagle_topk", "num_draft_tokens")})
-            values[row["layout"], triple] = sum(row["tokens_by_prompt"]) / sum(row["rounds_by_prompt"])
-        settings = [
-            PredictedSetting(layout=layout, triple=triple, tp_size=tp_size)
-            for layout, triple in values
-            for tp_size in (1, 2)
-        ]
-        samples = [
-            StepSample(
-                batch=row["batch"],
-                triple=Triple(**{name: row[name] for name in ("num_steps", "eagle_topk", "num_draft_tokens")}),
-                tp_size=row["tp_size"],
-                step_s=row["step_s"],
-            )
-            for row in content["step_times"]
-        ]
-        return cls(lengths=AcceptLengths(values=values), settings=tuple(settings), samples=tuple(samples))
+    def __post_init__(self) -> None:
+        self.good = {concurrency: self.world.good(concurrency, WITHIN) for concurrency in CONCURRENCIES}
 
-    def round_times(self, batch: float) -> np.ndarray:
-        """By the additive form alone: what a single noisy measurement adds to it is no truth."""
-        model = fit_step_time(self.samples)
-        terms = FORMS[model.form]
-        coefficients = {tp: np.array(list(model.coefficients(tp).values())) for tp in (1, 2)}
-        kinds = [RoundKind(batch=batch, triple=s.triple, tp_size=s.tp_size) for s in self.settings]
-        rows = zip(term_matrix(terms, kinds), kinds, strict=True)
-        return np.array([row @ coefficients[kind.tp_size] for row, kind in rows])
+    def measure(self, setting: PredictedSetting, concurrencies: Sequence[int]) -> None:
+        self.launches += not self.measured or self.measured[-1].tp_size != setting.tp_size
+        self.cells += len(concurrencies)
+        self.measured.append(setting)
 
-    def throughputs(self, batch: float, seed: int, times: np.ndarray) -> dict[PredictedSetting, float]:
-        """The noise-free truth of one simulated machine whose rounds take `times` by the additive form."""
-        own = np.exp(OWN_WAYS * np.random.default_rng([seed, int(batch)]).standard_normal(len(self.settings)))
-        return {
-            setting: batch * self.lengths.values[setting.layout, setting.triple] / float(time)
-            for setting, time in zip(self.settings, times * own, strict=True)
-        }
+    def found(self, concurrency: int) -> bool:
+        return not self.good[concurrency].isdisjoint(self.measured)
+
+    def seconds(self, launch_s: float) -> float:
+        switches = len(self.measured) - self.launches
+        return self.cells * MEASURE_S + self.launches * launch_s + switches * SWITCH_S
 
 
-@dataclass(frozen=True, kw_only=True)
-class Need:
-    """What one search needed. `found` is False when it gave up after `MOST` measurements."""
+def search(method: str, truth: Truth, world: World, seed: int) -> list[Visits]:
+    """Measure until all is found; with separate searches one list of visits each."""
+    name, _, how = method.partition(" ")
+    if how == "separate":
+        separate = [Visits(world) for _ in CONCURRENCIES]
+        for concurrency, visits in zip(CONCURRENCIES, separate, strict=True):
+            one_search(name, truth, visits, (concurrency,), (concurrency,), seed)
+        return separate
+    visits = Visits(world)
+    if name == "random":
+        settings = truth.settings
+        for i in np.random.default_rng([seed, 3]).permutation(len(settings)):
+            visits.measure(settings[i], CONCURRENCIES)
+            if all(visits.found(concurrency) for concurrency in CONCURRENCIES):
+                return [visits]
+    for wanted in [CONCURRENCIES] if how == "joint" else [(c,) for c in CONCURRENCIES]:
+        one_search(name, truth, visits, wanted, CONCURRENCIES, seed)
+    return [visits]
 
-    measurements: int
-    launches: int
-    found: bool
 
-    def seconds(self, prices: Prices, *, switching: bool) -> float:
-        launches = self.launches if switching else self.measurements
-        return (
-            self.measurements * prices.measure_s
-            + launches * prices.launch_s
-            + ((self.measurements - launches) * prices.switch_s)
-        )
+def one_search(
+    name: str, truth: Truth, visits: Visits, wanted: Sequence[int], measured_at: Sequence[int], seed: int
+) -> None:
+    """Until every wanted concurrency has a good setting. What was visited before is known from the beginning."""
+    sampler = make_sampler(name, truth, wanted, measured_at, seed)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    others = [concurrency for concurrency in measured_at if concurrency not in wanted]
+    for setting in visits.measured:
+        study.add_trial(finished(truth, setting, objective(visits.world, setting, wanted)))
+        learn(sampler, truth, visits.world, setting, others, before=len(study.trials))
+    for setting, tell in proposals(truth, study, visits, seed):
+        if all(visits.found(concurrency) for concurrency in wanted):
+            return
+        visits.measure(setting, measured_at)
+        learn(sampler, truth, visits.world, setting, others, before=len(study.trials))
+        tell(objective(visits.world, setting, wanted))
+
+
+def objective(world: World, setting: PredictedSetting, wanted: Sequence[int]) -> float:
+    return math.exp(statistics.mean(math.log(world.shown[setting][concurrency]) for concurrency in wanted))
+
+
+def proposals(
+    truth: Truth, study: optuna.Study, visits: Visits, seed: int
+) -> Iterator[tuple[PredictedSetting, Callable[[float], None]]]:
+    """New legal settings, each with the function to tell its throughput to."""
+    legal, seen, refused = set(truth.settings), set(visits.measured), 0
+    draw = np.random.default_rng([seed, 5])
+    dimensions = dimensions_of(truth)
+    while len(seen) < len(legal):
+        if refused >= PROPOSALS:  # a sampler that has converged proposes the same again and again
+            left = [setting for setting in truth.settings if setting not in seen]
+            study.enqueue_trial(dict(plain_candidates([left[draw.integers(len(left))]])[0].params))
+        trial = study.ask(dimensions)
+        setting = setting_of(trial.params)
+        if setting not in legal or setting in seen:
+            refused += 1
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            continue
+        seen.add(setting)
+        refused = 0
+
+        def tell(value: float, trial: optuna.Trial = trial) -> None:
+            study.tell(trial, value)
+
+        yield setting, tell
+
+
+def make_sampler(
+    name: str, truth: Truth, wanted: Sequence[int], measured_at: Sequence[int], seed: int
+) -> optuna.samplers.BaseSampler:
+    if name == "tpe":
+        return optuna.samplers.TPESampler(seed=seed, multivariate=True)
+    prices = Prices(measure_s=MEASURE_S * len(measured_at), switch_s=SWITCH_S, launch_s=LAUNCH_S[0])
+    candidates = plain_candidates(truth.settings)
+    return SurfaceSampler(truth.lengths, candidates, batch=float(wanted[0]), prices=prices, seed=seed)
+
+
+def learn(
+    sampler: optuna.samplers.BaseSampler,
+    truth: Truth,
+    world: World,
+    setting: PredictedSetting,
+    others: Sequence[int],
+    *,
+    before: int,
+) -> None:
+    """What a trial's cells at other concurrencies tell the surface sampler, as in a study by surface."""
+    if not isinstance(sampler, SurfaceSampler):
+        return
+    told = [(Measured(setting=setting, throughput=world.shown[setting][c]), float(c)) for c in others]
+    rounds = [round_of(one, truth.lengths, batch) for one, batch in told]
+    sampler.learn((sample for sample in rounds if sample is not None), before=before)
+
+
+def dimensions_of(truth: Truth) -> dict[str, optuna.distributions.BaseDistribution]:
+    settings = truth.settings
+    choices: dict[str, list[Any]] = {
+        "eagle_topk": sorted({s.triple.eagle_topk for s in settings}),
+        "num_draft_tokens": sorted({s.triple.num_draft_tokens for s in settings}),
+        "layout": sorted({s.layout for s in settings}),
+        "tp_size": sorted({s.tp_size for s in settings}),
+    }
+    steps = [s.triple.num_steps for s in settings]
+    return {
+        "num_steps": optuna.distributions.IntDistribution(min(steps), max(steps)),
+        **{name: optuna.distributions.CategoricalDistribution(values) for name, values in choices.items()},
+    }
+
+
+def setting_of(params: dict[str, Any]) -> PredictedSetting:
+    """topk 1 fixes the number of draft tokens, as SGLang does: whatever is suggested stands for the chain."""
+    steps, topk = params["num_steps"], params["eagle_topk"]
+    tokens = steps + 1 if topk == 1 else params["num_draft_tokens"]
+    triple = Triple(num_steps=steps, eagle_topk=topk, num_draft_tokens=tokens)
+    return PredictedSetting(layout=params["layout"], triple=triple, tp_size=params["tp_size"])
+
+
+def finished(truth: Truth, setting: PredictedSetting, value: float) -> optuna.trial.FrozenTrial:
+    params = dict(plain_candidates([setting])[0].params)
+    return optuna.trial.create_trial(params=params, distributions=dimensions_of(truth), value=value)
+
+
+def summary(method: str, visits: list[list[Visits]]) -> dict[str, Any]:
+    """One row; each entry of `visits` is what one seed took."""
+    counts = sorted(sum(len(one.measured) for one in of) for of in visits)
+    return {
+        "method": method,
+        "measurements_mean": round(statistics.mean(counts), 2),
+        "measurements_median": statistics.median(counts),
+        "measurements_most": counts[-1],
+        "launches_mean": round(statistics.mean(sum(one.launches for one in of) for of in visits), 2),
+        "seconds_mean": {
+            f"launch {price:g} s": round(statistics.mean(sum(one.seconds(price) for one in of) for of in visits))
+            for price in LAUNCH_S
+        },
+    }
 
 
 def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     asked = arguments()
     truth = Truth.read(asked.truth)
-    DIMENSIONS["layout"] = sorted({s.layout for s in truth.settings})
-    DIMENSIONS["num_draft_tokens"] = sorted({s.triple.num_draft_tokens for s in truth.settings})
+    print(json.dumps(truth.about), flush=True)
     rows = []
-    for batch in BATCHES:
-        times = truth.round_times(batch)
-        worlds = [truth.throughputs(batch, seed, times) for seed in range(asked.seeds)]
-        for method in asked.methods:
-            needs = [search(method, truth, world, batch, seed) for seed, world in enumerate(worlds)]
-            rows.append(summary(method, batch, needs))
-            print(json.dumps(rows[-1]), flush=True)
-    content: dict[str, object] = {
-        "settings": len(truth.settings),
-        "seeds": asked.seeds,
-        "within": WITHIN,
-        "noise": NOISE,
-        "own_ways": OWN_WAYS,
-        "rows": rows,
-    }
+    for method in asked.methods:
+        visits = []
+        for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
+            machine = invented(truth, seed) if asked.invented else truth
+            world = machine.world(seed, own_ways=OWN_WAYS, noise=asked.noise)
+            visits.append(search(method, machine, world, seed))
+        rows.append(summary(method, visits))
+        print(json.dumps(rows[-1]), flush=True)
     if asked.out:
+        content: dict[str, object] = {
+            "settings": len(truth.settings),
+            "seeds": asked.seeds,
+            "within": WITHIN,
+            "noise": asked.noise,
+            "own_ways": OWN_WAYS,
+            "truth": truth.about,
+            "rows": rows,
+        }
         command = shlex.join(["python", "benchmarks/search_grid.py", *sys.argv[1:]])
         write_result(asked.out, command=command, content=content)
 
 
-def summary(method: str, batch: float, needs: list[Need]) -> dict[str, object]:
-    counts = sorted(need.measurements for need in needs)
-    return {
-        "method": method,
-        "batch": batch,
-        "found": sum(need.found for need in needs),
-        "measurements_median": statistics.median(counts),
-        "measurements_mean": round(statistics.mean(counts), 2),
-        "measurements_most": counts[-1],
-        "launches_mean": round(statistics.mean(need.launches for need in needs), 2),
-        "seconds_mean": {
-            f"launch {prices.launch_s:g} s, {'switching' if switching else 'launching'}": round(
-                statistics.mean(need.seconds(prices, switching=switching) for need in needs)
-            )
-            for prices in (PRICES, DEAR)
-            for switching in (True, False)
-        },
-    }
-
-
-def search(method: str, truth: Truth, world: dict[PredictedSetting, float], batch: float, seed: int) -> Need:
-    """Measure until a setting within `WITHIN` of the best has been measured."""
-    best = max(world.values())
-    noise = np.random.default_rng([seed, 7])
-    running, launches, seen = None, 0, set()
-    for setting, tell in proposals(method, truth, batch, seed):
-        launches += setting.tp_size != running
-        running = setting.tp_size
-        seen.add(setting)
-        if world[setting] >= (1 - WITHIN) * best:
-            return Need(measurements=len(seen), launches=launches, found=True)
-        if len(seen) >= MOST:
-            break
-        tell(world[setting] * float(np.exp(NOISE * noise.standard_normal())))
-    return Need(measurements=MOST, launches=launches, found=False)
-
-
-def proposals(method: str, truth: Truth, batch: float, seed: int) -> Iterator[tuple[PredictedSetting, object]]:
-    """New legal settings, each with the function to tell its throughput to. Random orders nothing by TP size."""
-    if method == "random":
-        order = np.random.default_rng([seed, 3]).permutation(len(truth.settings))
-        yield from ((truth.settings[i], lambda value: None) for i in order)
-        return
-    sampler = make_sampler(method, truth, batch, seed)
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    legal, seen, refused = set(truth.settings), set(), 0
-    draw = np.random.default_rng([seed, 5])
-    while len(seen) < len(legal):
-        if refused >= PROPOSALS:  # a sampler that has converged proposes the same again and again
-            left = [setting for setting in truth.settings if setting not in seen]
-            study.enqueue_trial(plain_candidates([left[draw.integers(len(left))]])[0].params)
-        trial = study.ask()
-        setting = suggested(trial)
-        refused += 1
-        if setting not in legal or setting in seen:
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            continue
-        seen.add(setting)
-        refused = 0
-        yield setting, lambda value, trial=trial: study.tell(trial, value)
-
-
-def make_sampler(method: str, truth: Truth, batch: float, seed: int) -> optuna.samplers.BaseSampler:
-    if method == "tpe":
-        return optuna.samplers.TPESampler(seed=seed, multivariate=True)
-    return SurfaceSampler(
-        truth.lengths,
-        plain_candidates(truth.settings),
-        batch=batch,
-        prices=PRICES,
-        acquisition=method,  # type: ignore[arg-type]
-        seed=seed,
-    )
-
-
-def suggested(trial: optuna.Trial) -> PredictedSetting:
-    """topk 1 fixes the number of draft tokens, as SGLang does: whatever is suggested stands for the chain."""
-    steps = trial.suggest_int("num_steps", 1, 8)
-    topk = trial.suggest_categorical("eagle_topk", DIMENSIONS["eagle_topk"])
-    tokens = trial.suggest_categorical("num_draft_tokens", DIMENSIONS["num_draft_tokens"])
-    return PredictedSetting(
-        layout=trial.suggest_categorical("layout", DIMENSIONS["layout"]),
-        triple=Triple(num_steps=steps, eagle_topk=topk, num_draft_tokens=steps + 1 if topk == 1 else tokens),
-        tp_size=trial.suggest_categorical("tp_size", DIMENSIONS["tp_size"]),
-    )
-
-
 def arguments() -> argparse.Namespace:
-    here = Path(__file__).parent
+    here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0, help="seeds from 100 on are for choosing by")
+    parser.add_argument("--invented", action="store_true", help="a machine of `invented_machines.py` per seed")
+    parser.add_argument("--noise", type=float, default=NOISE)
     parser.add_argument("--truth", type=Path, default=here / "data" / "search_truth.json")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--out", type=Path)
-    methods = ["expected_improvement", "thompson", "upper_bound", "tpe", "random"]
-    parser.add_argument("--methods", nargs="+", choices=methods, default=methods)
     return parser.parse_args()
 
 

@@ -55,7 +55,7 @@ FORMS: Mapping[str, Form] = {
 }
 """The forms that compete, simple ones first."""
 
-DEFAULT_FORM = "tree_batch"
+DEFAULT_FORM = "tree_sort"
 """Used until there are enough measurements to choose by."""
 
 

@@ -1,41 +1,26 @@
 """T(batch, num_steps, topk, draft tokens, tp): a round's time from a few measured ones, with its uncertainty.
 
-Coefficients are positive, so their logarithms are estimated: the most probable ones under a broad prior (a factor of
-about 4 either way), by Gauss-Newton steps on the logarithm of the time; their uncertainty is the posterior covariance
-there (Laplace's approximation). TP sizes have coefficients of their own that a prior ties together. What the additive
-form misses is taken up by a Gaussian process on the residuals, half of it shared by similar kinds and half of it each
-kind's own, so that predictions near a measurement follow it and no kind counts as known before it was measured.
+Coefficients are positive, so their logarithms are estimated: the most probable ones given what is known beforehand
+(`step_prior`), by Gauss-Newton steps on the logarithm of the time; their uncertainty is the posterior covariance there
+(Laplace's approximation). TP sizes have coefficients of their own that a prior ties together. What the additive form
+misses is taken up by a Gaussian process on the residuals (`step_misfit`), so that predictions near a measurement follow
+it and no kind counts as known before it was measured.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from results.step_design import Design, Groups
+from results.step_misfit import likeness, scatter, scattered
+from results.step_prior import GROUP_DEVIATION, GROUP_TERM_DEVIATION, prior
 from results.step_samples import StepSample
-from results.step_terms import DEFAULT_FORM, FORMS, Floats, Form, RoundKind, term_matrix
+from results.step_terms import DEFAULT_FORM, FORMS, Floats, RoundKind
 
-Groups = tuple[tuple[int, str], ...]
-"""(tp_size, variant) of the measured rounds, sorted."""
-
-PRIOR_DEVIATION = 1.5
-GROUP_DEVIATION = 0.5
-GROUP_TERM_DEVIATION = 0.3
-"""Standard deviations of logarithms: of a coefficient, of a TP size's common factor, of a factor for one term."""
-
-NOISE_LEVELS = (0.003, 0.01, 0.02, 0.04, 0.08)
-MISFIT_LEVELS = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16)
-MISFIT_REACH = 1.0
-"""Octaves of s, k, n and batch over which what the form misses is alike."""
-
-MISFIT_SHARED = 0.5
-"""The part of that variance which similar kinds share; the rest is each kind's own way."""
-
-MIN_TO_CHOOSE = 8
+MIN_TO_CHOOSE = 12
 """Measured settings from which on the form is chosen by cross-validation."""
 
 _ITERATIONS = 25
@@ -81,7 +66,7 @@ class StepTimeModel:
         """How many times as long as one round of `reference` the others take. What both share does not count: a scale
         that nobody knows makes no difference uncertain."""
         posterior = self._posterior([*kinds, reference])
-        to_reference = self.misfit**2 * _likeness([*kinds, *self.kinds], [reference])[:, 0]
+        to_reference = self.misfit**2 * likeness([*kinds, *self.kinds], [reference])[:, 0]
         shared = to_reference[: len(kinds)] - posterior.weights[:-1] @ to_reference[len(kinds) :]
         difference = _Posterior(
             mean=posterior.mean[:-1] - posterior.mean[-1],
@@ -105,9 +90,9 @@ class StepTimeModel:
         """What the form says, and what it misses there given the residuals; both depend on the parameters."""
         mean, gradient = self._design(kinds).evaluate(self.parameters)
         known, known_gradient = self._design(self.kinds).evaluate(self.parameters)
-        across = self.misfit**2 * _likeness(kinds, self.kinds)
-        scattered = _scattered(self.kinds, self.noise, self.misfit)
-        weights = np.linalg.solve(scattered, across.T).T.astype(np.float64)
+        across = self.misfit**2 * likeness(kinds, self.kinds)
+        around = scattered(self.kinds, self.noise, self.misfit)
+        weights = np.linalg.solve(around, across.T).T.astype(np.float64)
         return _Posterior(
             mean=mean + weights @ (self.log_times - known),
             gradient=gradient - weights @ known_gradient,
@@ -131,8 +116,8 @@ class StepTimeModel:
             logs += factors[0] + factors[1:]
         return dict(zip(FORMS[self.form], np.exp(logs).tolist(), strict=True))
 
-    def _design(self, kinds: Sequence[RoundKind]) -> _Design:
-        return _Design(FORMS[self.form], self.groups, kinds)
+    def _design(self, kinds: Sequence[RoundKind]) -> Design:
+        return Design(FORMS[self.form], self.groups, kinds)
 
 
 def fit_step_time(samples: Sequence[StepSample], *, form: str | None = None) -> StepTimeModel:
@@ -185,60 +170,18 @@ class _Posterior:
         return variance
 
 
-class _Design:
-    """The terms of some kinds, and where each parameter stands: one logarithm per term; then, per group beyond the
-    first, a common factor and one factor per term. Kinds of an unknown group have the first group's coefficients."""
-
-    def __init__(self, form: Form, groups: Groups, kinds: Sequence[RoundKind]) -> None:
-        self._terms = term_matrix(form, kinds).reshape(len(kinds), len(form))
-        numbers = {group: number for number, group in enumerate(groups)}
-        self._number = np.array([numbers.get(kind.group, 0) for kind in kinds], dtype=np.int64)
-        self.others = len(groups) - 1
-        self.size = len(form) + self.others * (len(form) + 1)
-
-    def evaluate(self, parameters: Floats) -> tuple[Floats, Floats]:
-        """Logarithm of the time of each kind, and its gradient, [kinds, parameters]."""
-        count, terms = self._terms.shape
-        factors = np.zeros((self.others + 1, terms + 1))
-        factors[1:] = parameters[terms:].reshape(self.others, terms + 1)
-        logs = parameters[:terms] + (factors[:, :1] + factors[:, 1:])[self._number]
-        parts = self._terms * np.exp(logs)
-        total = parts.sum(axis=1)
-        shares = parts / total[:, None]
-        by_group = np.zeros((count, self.others + 1, terms + 1))
-        by_group[np.arange(count), self._number, 0] = 1.0
-        by_group[np.arange(count), self._number, 1:] = shares
-        gradient: Floats = np.concatenate([shares, by_group[:, 1:].reshape(count, -1)], axis=1)
-        return np.log(total), gradient
-
-    def prior(self, logs: Floats) -> tuple[Floats, Floats]:
-        """Means and standard deviations. A priori the terms share the mean measured time, the fixed one half of it.
-
-        A term that no measured round has (draft tokens, when all had one step) is given the size of the largest one.
-        """
-        terms = self._terms.shape[1]
-        sizes = self._terms.mean(axis=0)
-        typical = np.where(sizes > 0, sizes, sizes.max())
-        share = np.full(terms, 0.5 / max(1, terms - 1))
-        share[0] = 0.5
-        means = np.zeros(self.size)
-        means[:terms] = np.log(share) + logs.mean() - np.log(typical)
-        deviations = np.full(self.size, GROUP_TERM_DEVIATION)
-        deviations[:terms] = PRIOR_DEVIATION
-        deviations[terms :: terms + 1] = GROUP_DEVIATION
-        return means, deviations
-
-
 def _fit(form: str, kinds: tuple[RoundKind, ...], logs: Floats) -> StepTimeModel:
     groups = tuple(sorted({kind.group for kind in kinds}))
-    design = _Design(FORMS[form], groups, kinds)
+    design = Design(FORMS[form], groups, kinds)
     noise, misfit = 0.02, 0.04
-    start = design.prior(logs)[0]
+    before = prior(FORMS[form], design, logs)
+    start = before[0]
     for _ in range(2):  # the scatter is estimated from the residuals of a first fit
-        precision = np.linalg.inv(_scattered(kinds, noise, misfit)).astype(np.float64)
-        parameters, covariance = _most_probable(design, logs, precision, start)
-        residuals = logs - design.evaluate(parameters)[0]
-        noise, misfit = _scatter(kinds, residuals)
+        precision = np.linalg.inv(scattered(kinds, noise, misfit)).astype(np.float64)
+        parameters, covariance = _most_probable(design, logs, precision, before, start)
+        predicted, gradient = design.evaluate(parameters)
+        surprises = logs - predicted + gradient @ (parameters - before[0])
+        noise, misfit = scatter(kinds, surprises, gradient @ np.linalg.solve(before[1], gradient.T))
         start = parameters
     return StepTimeModel(
         form=form,
@@ -252,15 +195,16 @@ def _fit(form: str, kinds: tuple[RoundKind, ...], logs: Floats) -> StepTimeModel
     )
 
 
-def _most_probable(design: _Design, logs: Floats, weight: Floats, start: Floats) -> tuple[Floats, Floats]:
-    """Levenberg-Marquardt on the residuals, weighted by the inverse of their covariance, and the squared prior
-    deviations; parameters and covariance."""
-    means, deviations = design.prior(logs)
-    precision = np.diag(deviations**-2.0)
+def _most_probable(
+    design: Design, logs: Floats, weight: Floats, before: tuple[Floats, Floats], start: Floats
+) -> tuple[Floats, Floats]:
+    """Levenberg-Marquardt on the residuals, weighted by the inverse of their covariance, and the distance from what was
+    known `before` (means, precision); parameters and covariance."""
+    means, precision = before
 
     def loss(at: Floats) -> float:
-        misses = logs - design.evaluate(at)[0]
-        return float(misses @ weight @ misses + ((at - means) / deviations) @ ((at - means) / deviations))
+        misses, moved = logs - design.evaluate(at)[0], at - means
+        return float(misses @ weight @ misses + moved @ precision @ moved)
 
     at, damping = start, 1e-3
     now = loss(at)
@@ -281,42 +225,3 @@ def _most_probable(design: _Design, logs: Floats, weight: Floats, start: Floats)
     gradient = design.evaluate(at)[1]
     covariance = np.linalg.inv(gradient.T @ weight @ gradient + precision).astype(np.float64)
     return at, covariance
-
-
-def _scattered(kinds: Sequence[RoundKind], noise: float, misfit: float) -> Floats:
-    """Covariance of measured logarithms around the form: what it misses, and the noise of each measurement."""
-    covariance: Floats = misfit**2 * _likeness(kinds, kinds) + noise**2 * np.eye(len(kinds))
-    return covariance
-
-
-def _scatter(kinds: Sequence[RoundKind], residuals: Floats) -> tuple[float, float]:
-    """(noise, misfit) of the greatest likelihood on a grid, under a broad prior around 2 % and 4 %."""
-    values, vectors = np.linalg.eigh(_likeness(kinds, kinds))
-    squares = (vectors.T @ residuals) ** 2
-    best, found = -np.inf, (0.02, 0.04)
-    for noise, misfit in itertools.product(NOISE_LEVELS, MISFIT_LEVELS):
-        variances = misfit**2 * np.maximum(values, 0.0) + noise**2
-        likelihood = -0.5 * float((squares / variances + np.log(variances)).sum())
-        likelihood -= math.log(noise / 0.02) ** 2 / 2 + math.log(misfit / 0.04) ** 2 / 2
-        if likelihood > best:
-            best, found = likelihood, (noise, misfit)
-    return found
-
-
-def _likeness(first: Sequence[RoundKind], second: Sequence[RoundKind]) -> Floats:
-    """Correlation of what the form misses, [first, second]: near in octaves, less across groups, whole for itself."""
-    here, there = _octaves(first), _octaves(second)
-    distance = ((here[:, None, :] - there[None, :, :]) ** 2).sum(axis=2)
-    groups = {kind.group: number for number, kind in enumerate((*first, *second))}
-    mine, theirs = (np.array([groups[kind.group] for kind in kinds], dtype=np.int64) for kinds in (first, second))
-    same = np.where(mine[:, None] == theirs[None, :], 1.0, 0.5)
-    near = same * np.exp(-distance / (2 * MISFIT_REACH**2))
-    own = (distance == 0) & (mine[:, None] == theirs[None, :])
-    likeness: Floats = MISFIT_SHARED * near + (1 - MISFIT_SHARED) * own
-    return likeness
-
-
-def _octaves(kinds: Sequence[RoundKind]) -> Floats:
-    columns = [(k.triple.num_steps, k.triple.eagle_topk, k.triple.num_draft_tokens, k.batch) for k in kinds]
-    octaves: Floats = np.log2(np.array(columns, dtype=np.float64).reshape(len(kinds), 4))
-    return octaves

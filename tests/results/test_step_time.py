@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from result_builders import summary
 
 from results.step_samples import StepSample, step_sample
-from results.step_terms import FORMS, RoundKind, term_matrix
+from results.step_terms import DEFAULT_FORM, FORMS, RoundKind, term_matrix
 from results.step_time import cross_validated_error, fit_step_time
 from search_spaces.config import Triple
 
@@ -27,6 +27,9 @@ TRIPLES = [
         (5, 4, 32),
         (8, 8, 64),
         (3, 8, 48),
+        (4, 2, 8),
+        (6, 2, 16),
+        (7, 8, 24),
     ]
 ]
 TRUTH = {"round": 8e-3, "draft_steps": 1.2e-3, "requests": 2e-4, "verify_tokens": 5e-5, "draft_tokens": 2e-5}
@@ -61,7 +64,7 @@ def test_the_form_is_chosen_by_error_on_left_out_settings() -> None:
     assert errors["roofline_64"] < errors["steps"] / 4
     assert fit_step_time(flat).cross_validated == min(errors.values())
     few = [sample for sample in flat if sample.triple in TRIPLES[:4]]
-    assert fit_step_time(few).form == "tree_batch"
+    assert fit_step_time(few).form == DEFAULT_FORM
 
 
 def test_intervals_hold_what_they_promise() -> None:

@@ -1,0 +1,63 @@
+"""What an additive form misses: a Gaussian process on the logarithms of round times, half of it shared by similar kinds
+and half of it each kind's own; and the noise of measurements."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from results.step_terms import Floats, RoundKind
+
+NOISE_LEVELS = (0.003, 0.01, 0.02, 0.04, 0.08)
+MISFIT_LEVELS = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16)
+MISFIT_REACH = 1.0
+"""Octaves of s, k, n and batch over which what the form misses is alike."""
+
+MISFIT_SHARED = 0.5
+"""The part of that variance which similar kinds share; the rest is each kind's own way."""
+
+
+def scattered(kinds: Sequence[RoundKind], noise: float, misfit: float) -> Floats:
+    """Covariance of measured logarithms around the form: what it misses, and the noise of each measurement."""
+    covariance: Floats = misfit**2 * likeness(kinds, kinds) + noise**2 * np.eye(len(kinds))
+    return covariance
+
+
+def scatter(kinds: Sequence[RoundKind], surprises: Floats, expected: Floats) -> tuple[float, float]:
+    """(noise, misfit) of the greatest likelihood on a grid, under a broad prior around 2 % and 4 %.
+
+    `surprises` are logarithms of measured times over those that were expected before measuring, and `expected` is their
+    covariance for not knowing the coefficients: what few measurements fit exactly is no sign of a form that is exact.
+    """
+    alike, ones = likeness(kinds, kinds), np.eye(len(kinds))
+    best, found = -np.inf, (0.02, 0.04)
+    for noise, misfit in itertools.product(NOISE_LEVELS, MISFIT_LEVELS):
+        root = np.linalg.cholesky(expected + misfit**2 * alike + noise**2 * ones)
+        scaled = np.linalg.solve(root, surprises)
+        likelihood = -0.5 * float(scaled @ scaled) - float(np.log(np.diag(root)).sum())
+        likelihood -= math.log(noise / 0.02) ** 2 / 2 + math.log(misfit / 0.04) ** 2 / 2
+        if likelihood > best:
+            best, found = likelihood, (noise, misfit)
+    return found
+
+
+def likeness(first: Sequence[RoundKind], second: Sequence[RoundKind]) -> Floats:
+    """Correlation of what the form misses, [first, second]: near in octaves, less across groups, whole for itself."""
+    here, there = _octaves(first), _octaves(second)
+    distance = ((here[:, None, :] - there[None, :, :]) ** 2).sum(axis=2)
+    groups = {kind.group: number for number, kind in enumerate((*first, *second))}
+    mine, theirs = (np.array([groups[kind.group] for kind in kinds], dtype=np.int64) for kinds in (first, second))
+    same = np.where(mine[:, None] == theirs[None, :], 1.0, 0.5)
+    near = same * np.exp(-distance / (2 * MISFIT_REACH**2))
+    own = (distance == 0) & (mine[:, None] == theirs[None, :])
+    likeness: Floats = MISFIT_SHARED * near + (1 - MISFIT_SHARED) * own
+    return likeness
+
+
+def _octaves(kinds: Sequence[RoundKind]) -> Floats:
+    columns = [(k.triple.num_steps, k.triple.eagle_topk, k.triple.num_draft_tokens, k.batch) for k in kinds]
+    octaves: Floats = np.log2(np.array(columns, dtype=np.float64).reshape(len(kinds), 4))
+    return octaves
