@@ -1,8 +1,8 @@
 """Machines nobody has measured, to choose a sampler by: laws with numbers drawn at random, on real accept lengths.
 
-A law is not of the sampler's forms: verifying is free up to a knee and grows beyond it with a power, a draft forward has
-a knee of its own, and a TP size divides arithmetic and adds communication to every layer that is run. The ranges hold
-CPUs, on which each token costs, as well as accelerators, on which a launch costs and hundreds of tokens are free.
+A law is not of the sampler's forms: verifying is free up to a knee and grows beyond it with a power, a draft forward
+has a knee of its own, and a TP size divides arithmetic and adds communication to every layer that is run. The ranges
+hold CPUs, on which each token costs, and accelerators, on which a launch costs and hundreds of tokens are free.
 """
 
 from __future__ import annotations
@@ -49,5 +49,7 @@ def round_times(triples: Sequence[Triple], law: dict[str, float], tp_size: int) 
     added = 0.0 if tp_size == 1 else law["communication"]
     verify = share * (1 + (b * n / law["knee"]) ** (2 * law["power"])) ** 0.5
     draft = law["draft_step"] * s * share * (1 + (b * k / law["draft_knee"]) ** 2) ** 0.5
-    times: Floats = verify + draft + added * (1 + law["draft_step"] * s) + b * (law["request"] + law["sort"] * k * k * s)
+    times: Floats = (
+        verify + draft + added * (1 + law["draft_step"] * s) + b * (law["request"] + law["sort"] * k * k * s)
+    )
     return times

@@ -153,7 +153,11 @@ def time_rounds(engine: SwitchingServer, load: Workload, tp_size: int, number: i
                     "switch_s": launched.switch_s,
                 }
             )
-        print(f"timed {triple} tp {tp_size} pass {number}:", [round(1e3 * row["step_s"], 2) for row in rows[-3:]], flush=True)  # type: ignore[operator]
+        print(
+            f"timed {triple} tp {tp_size} pass {number}:",
+            [round(1e3 * row["step_s"], 2) for row in rows[-3:]],
+            flush=True,
+        )  # type: ignore[operator]
     return rows
 
 

@@ -84,7 +84,7 @@ def search(method: str, truth: Truth, world: World, seed: int) -> list[Visits]:
     if how == "separate":
         separate = [Visits(world) for _ in CONCURRENCIES]
         for concurrency, visits in zip(CONCURRENCIES, separate, strict=True):
-            one_search(name, truth, visits, (concurrency,), (concurrency,), seed)
+            one_search(name, truth, visits, seed, wanted=(concurrency,), measured_at=(concurrency,))
         return separate
     visits = Visits(world)
     if name == "random":
@@ -94,12 +94,12 @@ def search(method: str, truth: Truth, world: World, seed: int) -> list[Visits]:
             if all(visits.found(concurrency) for concurrency in CONCURRENCIES):
                 return [visits]
     for wanted in [CONCURRENCIES] if how == "joint" else [(c,) for c in CONCURRENCIES]:
-        one_search(name, truth, visits, wanted, CONCURRENCIES, seed)
+        one_search(name, truth, visits, seed, wanted=wanted, measured_at=CONCURRENCIES)
     return [visits]
 
 
 def one_search(
-    name: str, truth: Truth, visits: Visits, wanted: Sequence[int], measured_at: Sequence[int], seed: int
+    name: str, truth: Truth, visits: Visits, seed: int, *, wanted: Sequence[int], measured_at: Sequence[int]
 ) -> None:
     """Until every wanted concurrency has a good setting. What was visited before is known from the beginning."""
     sampler = make_sampler(name, truth, wanted, measured_at, seed)

@@ -14,6 +14,7 @@ only says which hidden states the draft is given, so layouts share round times a
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -166,5 +167,5 @@ def quicker_with_more(triples: Sequence[Triple], logs: Floats) -> float:
             alike.setdefault(tuple(getattr(triple, other) for other in others), []).append(i)
         for row in alike.values():
             row.sort(key=lambda i: getattr(triples[i], name))
-            found += [bool(quicker) for a, b in zip(row, row[1:], strict=False) for quicker in logs[b] < logs[a] - 0.01]
+            found += [bool(quicker) for a, b in itertools.pairwise(row) for quicker in logs[b] < logs[a] - 0.01]
     return round(sum(found) / len(found), 4)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.invented_machines import invented
-from benchmarks.search_grid import METHODS, WITHIN, search
+from benchmarks.search_grid import WITHIN, search
 from benchmarks.search_truth import CONCURRENCIES, RoundTimes, Truth, quicker_with_more
 from search_spaces.config import Triple
 
@@ -20,14 +20,14 @@ def truth() -> Truth:
     return Truth.read(DATA)
 
 
-def row(steps: int, topk: int, tokens: int, concurrency: int, step_s: float, number: int) -> dict[str, float]:
+def row(triple: tuple[int, int, int], concurrency: int, step_s: float, number: int) -> dict[str, float]:
     names = ("num_steps", "eagle_topk", "num_draft_tokens", "concurrency", "batch", "step_s", "pass")
-    return dict(zip(names, (steps, topk, tokens, concurrency, concurrency, step_s, number), strict=True))
+    return dict(zip(names, (*triple, concurrency, concurrency, step_s, number), strict=True))
 
 
 def test_the_quickest_pass_counts_and_a_power_law_is_interpolated_exactly() -> None:
     rows = [
-        row(s, k, n, c, factor * 0.01 * s**0.5 * k**0.1 * n**0.2 * c**0.3, number)
+        row((s, k, n), c, factor * 0.01 * s**0.5 * k**0.1 * n**0.2 * c**0.3, number)
         for s, k, n in [(1, 1, 2), (2, 2, 4), (3, 2, 8), (4, 4, 16), (5, 1, 6), (6, 8, 32), (8, 4, 9), (7, 2, 24)]
         for c in CONCURRENCIES
         for number, factor in enumerate((1.1, 1.0))
