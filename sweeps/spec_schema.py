@@ -235,7 +235,9 @@ class WorkloadSpec(Section):
         "accept length are this narrow, relative to the value, or once it is clearly slower than the best setting so "
         "far. null: every prompt is always sent.",
     )
-    min_prompts: Annotated[int, Field(ge=2)] = Field(16, description="Prompts before it may end early.")
+    min_prompts: Annotated[int, Field(ge=2)] = Field(
+        16, description="Prompts before it may end early; for narrow intervals 32 at least."
+    )
 
 
 class ObjectiveSpec(Section):

@@ -34,8 +34,9 @@ class Workload:
     cache. `request_rate` is in requests per second with Poisson arrivals drawn from `arrival_seed`. `template_hash`
     names the chat template that the texts went through, None when they are sent as they were read. `api_key_env` is
     the name of an environment variable; the key itself is never stored. A closed-loop cell stops before its last
-    prompt, but not before `min_prompts`, once the 95 % intervals of throughput and accept length have this relative
-    `half_width`; with None every prompt is sent. ValueError when a value is out of range.
+    prompt once the 95 % intervals of throughput and accept length have this relative `half_width`, but not before
+    `min_prompts` (nor for that before 32, see `results/stopping.py`); with None every prompt is sent. ValueError when a
+    value is out of range.
     """
 
     prompts: tuple[Prompt, ...] = field(repr=False)
