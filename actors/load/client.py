@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -15,7 +15,7 @@ import aiohttp
 
 from actors.load.generate_stream import BrokenStreamError, GenerateStream
 from actors.load.http_post import Address, post, request_head
-from actors.load.http_response import BadResponseError
+from actors.load.http_response import BadResponseError, Span, joined
 from actors.load.json_codec import decode_json, encode_json
 from actors.load.request_rows import answered_row, failed_row
 from actors.load.workload import Prompt, Workload
@@ -60,13 +60,14 @@ class CellClock:
         self._origin: float | None = None
 
     def now_s(self) -> float:
-        return self.seconds_at(time.perf_counter())
+        return self.seconds_at([time.perf_counter()])[0]
 
-    def seconds_at(self, counter_s: float) -> float:
-        """The same for a value that `time.perf_counter` had."""
+    def seconds_at(self, counters_s: Sequence[float]) -> list[float]:
+        """The same for values that `time.perf_counter` had, in the order of time."""
         if self._origin is None:
-            self._origin = counter_s
-        return counter_s - self._origin
+            self._origin = counters_s[0]
+        origin_s = self._origin
+        return [counter_s - origin_s for counter_s in counters_s]
 
 
 class GenerateClient:
@@ -152,11 +153,11 @@ class GenerateClient:
         """The final event of one attempt; AttemptError for anything that is not a complete answer."""
         whole = bytearray()
 
-        def feed(data: bytes, counter_s: float) -> None:
+        def feed(spans: Iterable[Span], counters_s: Sequence[float]) -> None:
             if self._workload.stream:
-                stream.feed(data, clock.seconds_at(counter_s))
+                stream.feed_each(spans, clock.seconds_at(counters_s))
             else:
-                whole.extend(data)
+                whole.extend(joined(spans))
 
         try:
             async with asyncio.timeout(self._workload.request_timeout_s):

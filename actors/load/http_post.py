@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from actors.load.http_response import BadResponseError, ResponseReader
+from actors.load.http_response import BadResponseError, ResponseReader, Span, joined
 
-OnBody = Callable[[bytes, float], None]
-"""Takes a piece of the body and when it arrived."""
+OnBody = Callable[[Iterable[Span], Sequence[float]], None]
+"""Takes pieces of the body, some of them empty, and when each arrived. It has to take them all, in order."""
 
-_HELD_PIECES = 16
-"""So many pieces of a chunked body are put down before they are read."""
+_HELD_BYTES = 256 * 1024
+_PIECE_BYTES = 4096
+"""Pieces of a chunked body are put down until they are so large in all, where each counts as so much larger: few enough
+to be found in the processor's caches, many enough for reading them to be worth a start."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,32 +91,38 @@ class _Exchange(asyncio.Protocol):
         self._on_body, self._now_s = on_body, now_s
         self._held: list[bytes] = []
         self._arrived_s: list[float] = []
-        self._held_most = 1
+        self._room = 0
 
     def data_received(self, data: bytes) -> None:
         self._arrived_s.append(self._now_s())
         self._held.append(data)
+        self._room -= len(data) + _PIECE_BYTES
         # the last piece of a chunked response ends in an empty line, unless it is shorter than that
-        if len(self._held) >= self._held_most or data.endswith(b"\r\n\r\n") or len(data) < 4:
+        if self._room < 0 or data[-4:] == b"\r\n\r\n" or len(data) < 4:
             self.read()
 
     def read(self) -> None:
         """Read what was put down. After the end nothing is left of it."""
-        held, self._held, arrived, self._arrived_s = self._held, [], self._arrived_s, []
+        if not self._held:
+            return
+        held, self._held, arrived_s, self._arrived_s = self._held, [], self._arrived_s, []
         try:
-            for piece, arrived_s in zip(held, arrived, strict=True):
-                body = self.response.feed(piece)
-                if body and self.response.status == 200:
-                    self._on_body(body, arrived_s)
-                else:
-                    self.refused += body
+            self._hand_over(self.response.feed_each(held), arrived_s)
         except Exception as error:
             self._end(error)
             return
         if self.response.is_chunked:
-            self._held_most = _HELD_PIECES
+            self._room = _HELD_BYTES
         if self.response.complete:
             self._end(None)
+
+    def _hand_over(self, spans: Iterable[Span], arrived_s: Sequence[float]) -> None:
+        if self.response.status is None:
+            spans = list(spans)  # one piece, with the head's end or without
+        if self.response.status == 200:
+            self._on_body(spans, arrived_s)
+        else:
+            self.refused += joined(spans)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.read()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+Span = tuple[bytes, int, int]
+"""Bytes, and where in them what is meant starts and stops: a copy spared."""
+
 _MAX_HEAD_BYTES = 65536
 _MAX_SIZE_LINE = 16
 
@@ -35,12 +40,6 @@ class ResponseReader:
         """The part of the body that these bytes hold, b"" for none. BadResponseError when they make no response."""
         if self.complete:
             return b""
-        if self._chunked and not (self._rest or self._need or self._after_chunk or self._trailers):
-            # what a stream consists of: one whole chunk, its size as servers write it
-            end = data.find(b"\r\n", 0, _MAX_SIZE_LINE)
-            size = len(data) - end - 4
-            if end > 0 and size > 0 and data[:end] == b"%x" % size and data.endswith(b"\r\n"):
-                return data[end + 2 : -2]
         data = self._rest + data
         self._rest = b""
         while self.status is None:
@@ -55,6 +54,27 @@ class ResponseReader:
         if self._until_close:
             return data
         return self._dechunk(data) if self._chunked else self._counted(data)
+
+    def feed_each(self, pieces: Iterable[bytes]) -> Iterator[Span]:
+        """What `feed` gives for one piece after another, each when it is asked for.
+
+        A stream consists of pieces that are one whole chunk each, its size as servers write it and of as many digits as
+        the one before. Those are told by their first and last bytes.
+        """
+        plain, line = self._between_chunks(), 0
+        for piece in pieces:
+            stop = len(piece) - 2
+            size = stop - line
+            if plain and size > 0 and piece[:line] == b"%x\r\n" % size and piece[stop:] == b"\r\n":
+                yield piece, line, stop
+                continue
+            body = self.feed(piece)
+            plain, line = self._between_chunks(), piece.find(b"\n", 0, _MAX_SIZE_LINE) + 1
+            yield body, 0, len(body)
+
+    def _between_chunks(self) -> bool:
+        open_ended = self._rest or self._need or self._after_chunk or self._trailers
+        return self._chunked and not self.complete and not open_ended
 
     def closed(self) -> None:
         """The connection has ended. BadResponseError when the response had not."""
@@ -127,3 +147,8 @@ def _chunk_size(line: bytes) -> int:
         return int(line.partition(b";")[0], 16)
     except ValueError as error:
         raise BadResponseError(f"not a chunk's size: {line[:40]!r}") from error
+
+
+def joined(spans: Iterable[Span]) -> bytes:
+    """What they mean, copied into one."""
+    return b"".join([data[start:stop] for data, start, stop in spans])
