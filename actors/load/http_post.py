@@ -20,6 +20,7 @@ from actors.load.http_response import BadResponseError, ResponseReader, Span, jo
 OnBody = Callable[[Iterable[Span], Sequence[float]], None]
 """Takes pieces of the body, some of them empty, and when each arrived. It has to take them all, in order."""
 
+_RETURN = ord("\r")
 _HELD_BYTES = 256 * 1024
 _PIECE_BYTES = 4096
 """Pieces of a chunked body are put down until they are so large in all, where each counts as so much larger: few enough
@@ -96,9 +97,10 @@ class _Exchange(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._arrived_s.append(self._now_s())
         self._held.append(data)
-        self._room -= len(data) + _PIECE_BYTES
-        # the last piece of a chunked response ends in an empty line, unless it is shorter than that
-        if self._room < 0 or data[-4:] == b"\r\n\r\n" or len(data) < 4:
+        size = len(data)
+        self._room -= size + _PIECE_BYTES
+        # the last piece of a chunked response ends in an empty line, "\r\n\r\n", unless it is shorter than that
+        if self._room < 0 or size < 4 or data[-4] == _RETURN:
             self.read()
 
     def read(self) -> None:

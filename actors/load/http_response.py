@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 Span = tuple[bytes, int, int]
@@ -9,6 +10,7 @@ Span = tuple[bytes, int, int]
 
 _MAX_HEAD_BYTES = 65536
 _MAX_SIZE_LINE = 16
+_HEX = re.compile(rb"[0-9a-fA-F]+")
 
 
 class BadResponseError(Exception):
@@ -143,10 +145,10 @@ class ResponseReader:
 
 
 def _chunk_size(line: bytes) -> int:
-    try:
-        return int(line.partition(b";")[0], 16)
-    except ValueError as error:
-        raise BadResponseError(f"not a chunk's size: {line[:40]!r}") from error
+    digits = line.partition(b";")[0].strip()
+    if not _HEX.fullmatch(digits):
+        raise BadResponseError(f"not a chunk's size: {line[:40]!r}")
+    return int(digits, 16)
 
 
 def joined(spans: Iterable[Span]) -> bytes:

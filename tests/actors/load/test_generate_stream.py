@@ -99,3 +99,67 @@ def test_nothing_at_all_is_refused() -> None:
     stream.feed(b"data: [DONE]\n\n", 0.0)
     with pytest.raises(BrokenStreamError, match="before the first token"):
         stream.final()
+
+
+@given(
+    tokens=st.lists(st.integers(0, 120), min_size=1, max_size=30),
+    incremental=st.booleans(),
+    ends=st.lists(st.sampled_from([b"", b',"cached_tokens":3', b',"t":0.25']), min_size=30, max_size=30),
+    breaks=st.sampled_from([b"\n\n", b"\r\n\r\n"]),
+)
+def test_many_events_at_once_are_read_as_byte_by_byte(
+    tokens: list[int], incremental: bool, ends: list[bytes], breaks: bytes
+) -> None:
+    """Numbers of tokens that rise and fall, with all their digits, and ends that change."""
+    events, before = [], 0
+    for number, end in zip(tokens, ends, strict=False):
+        ids = list(range(before if incremental else 0, number))
+        before = number
+        payload = b'{"output_ids":%b,"meta_info":{"completion_tokens":%d%b}}' % (json.dumps(ids).encode(), number, end)
+        events.append(b"data: " + payload + breaks)
+    events += [b": a comment\n\n", b"data: [DONE]\n\n"]
+    times_s = [float(number) for number in range(len(events))]
+    batch, single = GenerateStream(), GenerateStream()
+    batch.feed_each([(b"x\r\n" + event + b"\r\n", 3, 3 + len(event)) for event in events], times_s)
+    for event, time_s in zip(events, times_s, strict=True):
+        for byte in event:
+            single.feed(bytes([byte]), time_s)
+    assert (batch.chunk_tokens, batch.chunk_times_s) == (single.chunk_tokens, single.chunk_times_s)
+    assert (batch.done, batch.finished_s, batch.final()) == (single.done, single.finished_s, single.final())
+    rises = [number for index, number in enumerate(tokens) if number > max(tokens[:index], default=0)]
+    assert sum(batch.chunk_tokens) == max(rises, default=0)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'data: {"meta_info":{"completion_tokens":x2}}\n\n',
+        b'data: {"text":"a\nb","meta_info":{"completion_tokens":12}}\n\n',
+        b'dat: {"meta_info":{"completion_tokens":12}}\n\n',
+        b'data: {"meta_info":{"completion_tokenz":12}}\n\n',
+        b'data: {"meta_info":{"completion_tokens":12}}\n',
+    ],
+)
+def test_an_event_that_only_resembles_the_last_is_read_in_full(odd: bytes) -> None:
+    usual = [
+        b'data: {"output_ids":%b,"meta_info":{"completion_tokens":%d}}\n\n'
+        % (json.dumps([7] * number).encode(), number)
+        for number in (10, 11)
+    ]
+    batch, single = GenerateStream(), GenerateStream()
+    events = [*usual, odd, b'data: {"meta_info":{"completion_tokens":13}}\n\n']
+    batch.feed_each([(event, 0, len(event)) for event in events], [1.0, 2.0, 3.0, 4.0])
+    for time_s, event in enumerate(events, 1):
+        for byte in event:
+            single.feed(bytes([byte]), float(time_s))
+    assert batch.chunk_tokens == single.chunk_tokens
+    assert batch.chunk_times_s == single.chunk_times_s
+    assert batch.finished_s == single.finished_s
+
+
+def test_what_was_fed_before_an_error_counts() -> None:
+    events = [b'data: {"output_ids":[%d],"meta_info":{"completion_tokens":%d}}\n\n' % (n, n) for n in (1, 2, 3)]
+    stream = GenerateStream()
+    with pytest.raises(BrokenStreamError, match="not JSON"):
+        stream.feed_each([(event, 0, len(event)) for event in [*events, b"data: {\n\n"]], [1.0, 2.0, 3.0, 4.0])
+    assert stream.chunk_times_s == [1.0, 2.0, 3.0]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections.abc import Iterable, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.load.http_post import Address, post, request_head
-from actors.load.http_response import BadResponseError, ResponseReader
+from actors.load.http_post import Address, _Exchange, post, request_head
+from actors.load.http_response import BadResponseError, ResponseReader, Span, joined
 
 
 def chunked(parts: list[bytes]) -> bytes:
@@ -110,8 +111,8 @@ def test_what_the_receiver_raises_ends_the_request() -> None:
             await writer.drain()
             await asyncio.sleep(30)
 
-        def refuse(body: bytes, _: float) -> None:
-            raise KeyError(body)
+        def refuse(spans: Iterable[Span], _: Sequence[float]) -> None:
+            raise KeyError(joined(spans))
 
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             address = Address.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/generate")
@@ -143,9 +144,15 @@ def test_pieces_are_handed_over_with_the_time_of_their_arrival_however_it_ends()
             writer.close()
 
         seen: list[tuple[bytes, float]] = []
+
+        def note(spans: Iterable[Span], times_s: Sequence[float]) -> None:
+            for span, time_s in zip(spans, times_s, strict=True):
+                if body := joined([span]):
+                    seen.append((body, time_s))
+
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             address = Address.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/generate")
-            request = post(address, request_head(address, {}, 0), b"", lambda *it: seen.append(it), time.monotonic)
+            request = post(address, request_head(address, {}, 0), b"", note, time.monotonic)
             try:
                 result: object = await asyncio.wait_for(request, 5)
             except BadResponseError as error:
@@ -160,3 +167,62 @@ def test_pieces_are_handed_over_with_the_time_of_their_arrival_however_it_ends()
             lags_s = [arrived - at for (_, arrived), at in zip(seen, sent, strict=True)]
             assert min(lags_s) >= 0
             assert sorted(lags_s)[len(lags_s) // 2] < 0.015
+
+
+@given(
+    parts=st.lists(st.binary(min_size=1, max_size=300), max_size=8),
+    cuts=st.lists(st.floats(0, 1), max_size=6),
+    whole=st.booleans(),
+)
+def test_piece_after_piece_gives_what_they_give_one_by_one(parts: list[bytes], cuts: list[float], whole: bool) -> None:
+    """`whole`: a piece is a chunk, as in a stream; else the same bytes are cut anywhere."""
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    pieces = [head, *(b"%x\r\n%s\r\n" % (len(part), part) for part in parts), b"0\r\n\r\n"]
+    if not whole:
+        data = b"".join(pieces)
+        places = sorted({0, len(data), *(int(cut * len(data)) for cut in cuts)})
+        pieces = [data[start:end] for start, end in itertools.pairwise(places)]
+    single, batch = ResponseReader(), ResponseReader()
+    bodies = [single.feed(piece) for piece in pieces]
+    assert [joined([span]) for span in batch.feed_each(pieces)] == bodies
+    assert b"".join(bodies) == b"".join(parts)
+    assert batch.complete
+    assert single.complete
+
+
+@pytest.mark.parametrize(
+    "broken", [b"5\r\nabc\r\n", b"3\r\nabc\r\r\n", b"xyz\r\nabc\r\n", b"2\r\nabc\r\n", b"-1\r\na\r\n"]
+)
+def test_a_broken_piece_among_whole_ones_is_refused_and_those_before_it_are_handed_out(broken: bytes) -> None:
+    reader = ResponseReader()
+    reader.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    good, bodies = b"3\r\nabc\r\n", []
+    with pytest.raises(BadResponseError):
+        bodies.extend(joined([span]) for span in reader.feed_each([good, good, broken, good]))
+    assert b"".join(bodies).startswith(b"abcabc")
+    assert not reader.complete
+
+
+@pytest.mark.parametrize(("size", "most"), [(10, 64), (3000, 37), (200_000, 2)])
+def test_what_is_held_is_bounded_in_pieces_and_in_bytes(size: int, most: int) -> None:
+    taken: list[int] = []
+
+    def take(spans: Iterable[Span], times_s: Sequence[float]) -> None:
+        pieces = [len(joined([span])) for span in spans]
+        assert set(pieces) <= {size, 0}
+        assert len(pieces) == len(times_s)
+        taken.append(len(times_s))
+
+    loop = asyncio.new_event_loop()
+    exchange = _Exchange(take, time.monotonic, loop.create_future())
+    exchange.data_received(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"%x\r\n%s\r\n" % (size, b"x" * size)
+    )
+    for _ in range(200):
+        exchange.data_received(b"%x\r\n%s\r\n" % (size, b"x" * size))
+    assert taken[0] == 1
+    assert set(taken[1:]) == {most}
+    exchange.data_received(b"0\r\n\r\n")
+    assert exchange.finished.done()
+    assert sum(taken) == 202
+    loop.close()
