@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import warnings
 
 import numpy as np
@@ -176,8 +177,15 @@ def test_a_model_that_fails_is_reported_and_left() -> None:
 
 
 def test_unknown_dimensions_are_left_to_the_fallback() -> None:
-    """What TPE draws for the flag is luck: with this seed it is lucky enough for 16 trials."""
-    study, _ = make(seed=2)
+    """What TPE draws for the flag is luck, so several studies are judged together."""
+    shares = [best_share_with_a_flag(seed) for seed in range(5)]
+    assert statistics.mean(shares) > 0.95
+    assert min(shares) > 0.9
+
+
+def best_share_with_a_flag(seed: int) -> float:
+    """The best throughput that 16 trials find, over the best there is, where one value of a flag is worth a quarter."""
+    study, _ = make(seed=seed)
 
     def objective(trial: optuna.Trial) -> float:
         chunk = trial.suggest_categorical("flag.chunked_prefill_size", [512, 2048, 8192])
@@ -185,8 +193,7 @@ def test_unknown_dimensions_are_left_to_the_fallback() -> None:
 
     study.optimize(objective, n_trials=16)
     assert {t.params["flag.chunked_prefill_size"] for t in study.trials} == {512, 2048, 8192}
-    best = max(throughput(setting) for setting in SETTINGS)
-    assert study.best_value > 0.97 * best
+    return study.best_value / max(throughput(setting) for setting in SETTINGS)
 
 
 def test_without_a_surface_it_is_the_fallback() -> None:
