@@ -53,8 +53,8 @@ def likeness(first: Sequence[RoundKind], second: Sequence[RoundKind]) -> Floats:
     same = np.where(mine[:, None] == theirs[None, :], 1.0, 0.5)
     near = same * np.exp(-distance / (2 * MISFIT_REACH**2))
     own = (distance == 0) & (mine[:, None] == theirs[None, :])
-    likeness: Floats = MISFIT_SHARED * near + (1 - MISFIT_SHARED) * own
-    return likeness
+    alike: Floats = MISFIT_SHARED * near + (1 - MISFIT_SHARED) * own
+    return alike
 
 
 def _octaves(kinds: Sequence[RoundKind]) -> Floats:
