@@ -82,7 +82,7 @@ def row_of(plan: TimedPlan, text: str, sent_s: float, offsets_s: Sequence[float]
 
 
 Offsets = Mapping[str, Sequence[float]]
-"""By prompt: how long after its request was read each event was written."""
+"""By prompt: how long after its request's arrival each event was written."""
 
 
 def scheduled(plan: TimedPlan, texts: Sequence[str]) -> Offsets:

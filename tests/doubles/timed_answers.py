@@ -22,8 +22,8 @@ WORDS = ("один", "zwei", "trois", "四", "five", "🦙", '"completion_tokens
 class TimedPlan:
     """What the server does.
 
-    A request's first token arrives `ttft_s` after it was read and every verify step (every token without speculation)
-    takes `step_s`. With `acceptance` (conditional probability of position 1, 2, ... being accepted) a verify step
+    The first token arrives `ttft_s` after the request did and every verify step (every token without speculation) takes
+    `step_s`. With `acceptance` (conditional probability of position 1, 2, ... being accepted) a verify step
     commits one token more than the drafts it accepts, drawn per prompt from `seed`; `pattern` gives the accepted drafts
     of successive steps instead. `fail_first` lists what the first requests meet: an HTTP status, `hang`, `drop` (the
     connection is cut after the first chunk), `cut` (the stream ends cleanly in the middle), `abort`, `stream_error`,
@@ -118,7 +118,7 @@ def _accepted(plan: TimedPlan, nature: Nature, draws: random.Random, step: int) 
 
 
 def schedule_of(plan: TimedPlan, text: str, script: Script) -> Iterator[tuple[int, float]]:
-    """The tokens of each step, and how long after the request was read they are due."""
+    """The tokens of each step, and how long after the request's arrival they are due."""
     pace, nature = random.Random(text), nature_of(plan, text)
     due_s = nature.ttft_s
     for commit in script.commits:
