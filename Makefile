@@ -33,7 +33,7 @@ install: $(VENV)/.installed
 
 $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 	@echo "setting up $(VENV) (a few minutes, once)"
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --no-compile "$(TORCH)"
 	$(PIP) install --no-compile --no-deps -r requirements/cpu.txt
 	$(PIP) install --no-deps --no-build-isolation --editable .

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
+from actors.engines.devices import has_gpu
 from results.drift import MIN_POINTS
 from search_spaces.checkpoints import read_draft, read_target
 from search_spaces.config import EngineConfig, Setting
@@ -119,9 +120,10 @@ class SweepPlan:
 def make_plan(spec: SweepSpec) -> SweepPlan:
     """Everything that would run, would not, or would collapse; legal or not.
 
-    InputError when a model cannot be read, when the draft does not fit the target whatever the setting, or when the
-    suspect cannot run at all.
+    InputError when a model cannot be read, when the draft does not fit the target whatever the setting, when the
+    suspect cannot run at all, or when servers are to be forked beside a GPU of this machine that they would take.
     """
+    _check_start_method(spec)
     context, space = rule_context(spec), search_space(spec)
     suspect = spec.suspect.to_setting() if spec.suspect is not None else None
     findings = _check_fit(context)
@@ -138,6 +140,15 @@ def make_plan(spec: SweepSpec) -> SweepPlan:
         confirmations=0 if runs_already else spec.budget.confirmations,
     )
     return replace(plan, baseline_launches=_baseline_launches(plan, spec.budget))
+
+
+def _check_start_method(spec: SweepSpec) -> None:
+    engine = spec.engine
+    if engine.start_method == "fork" and engine.device == "auto" and spec.cluster.address is None and has_gpu():
+        raise InputError(
+            "engine.start_method: 'fork' works on the CPU only and this machine has a GPU, which device auto takes; "
+            "write engine.device: cpu, or start_method: spawn"
+        )
 
 
 def _baseline_launches(plan: SweepPlan, budget: BudgetSpec) -> int:

@@ -78,7 +78,7 @@ class SglangSpec(Section):
         {}, description="Environment variables of the server. Nothing else is inherited but a short allow-list."
     )
     start_method: Literal["spawn", "fork"] = Field(
-        "spawn", description="`fork` starts servers faster on a CPU machine; never with CUDA."
+        "spawn", description="`fork` starts servers faster on the CPU (`device: cpu`); never with CUDA."
     )
     host: Text = Field("127.0.0.1", description="The address on which a server listens.")
     port: Port | None = Field(

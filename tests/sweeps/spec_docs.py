@@ -95,10 +95,12 @@ def _type(option: dict[str, Any]) -> str:
         return "range" if "low" in option.get("properties", {}) else "mapping"
     if "enum" in option:
         return ", ".join(f"`{item}`" for item in option["enum"])
+    if "const" in option:
+        return f"`{option['const']}`"
     names = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
-    low = next((f", at least {option[key]:g}" for key in ("minimum",) if key in option), "")
-    low = low or next((f", above {option[key]:g}" for key in ("exclusiveMinimum",) if key in option), "")
-    return names[option["type"]] + low if isinstance(option.get("type"), str) else "value"
+    words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    bounds = "".join(f", {word} {option[key]}" for key, word in words.items() if key in option)
+    return names[option["type"]] + bounds if isinstance(option.get("type"), str) else "value"
 
 
 if __name__ == "__main__":

@@ -21,6 +21,13 @@ def test_the_page_on_the_spec_is_current() -> None:
     assert spec_docs.PAGE.read_text() == spec_docs.page(), "run: python tests/sweeps/spec_docs.py"
 
 
+def test_the_page_on_the_spec_has_every_bound() -> None:
+    page = spec_docs.page()
+    for row in ("`port` | whole number, at least 1, at most 65535", "`half_width` | number, above 0, below 1"):
+        assert f"| {row} |" in page
+    assert "| `baselines` | whole number, at least 1 or `auto` |" in page
+
+
 def test_the_example_on_the_page_needs_nothing_else() -> None:
     example = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", spec_docs.PAGE.read_text(), re.DOTALL)[0])
     schema = json.loads((DOCS / "spec.schema.json").read_text())
