@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from results.attribution import GROUPS, Corner, Group, corners
 from results.cell_acceptance import acceptance_pairs
+from results.measured_settings import RowsOf
 from results.observations import RequestRow
 from results.records import TrialRecord
-from results.request_table import CellKey
 from results.stats import Pair, relative_spread
 from results.summary import CellSummary
 from search_spaces.config import EngineConfig
@@ -71,8 +71,10 @@ def corner_configs(suspect: EngineConfig, reference: EngineConfig) -> dict[Corne
 class MeasuredCorner:
     """One corner with every trial that measured it on the workload.
 
-    `pairs` holds (tokens, verify steps) by prompt, summed over the trials; empty when none measured it, and `problem`
-    then says why. `cell` is the first trial's, `rows` are its requests.
+    `repeats` holds (tokens, verify steps) by prompt for each of the trials, `pairs` their means over the trials that
+    measured a prompt: a prompt weighs the same however often it was measured. `pairs` is empty when none measured the
+    corner, and `problem` then says why. `cell` is the first trial's, `rows` are its requests. `stopped` is why the
+    trials ended before their last prompt; it is empty when one did not, and those that did are then left out.
     """
 
     config: EngineConfig
@@ -81,14 +83,13 @@ class MeasuredCorner:
     cell: CellSummary | None
     rows: tuple[RequestRow, ...] = field(default=(), repr=False)
     problem: str = ""
+    repeats: tuple[Mapping[str, Pair], ...] = field(default=(), repr=False)
+    stopped: str = ""
 
     @property
     def accept_length(self) -> float | None:
         tokens, steps = (sum(pair[i] for pair in self.pairs.values()) for i in (0, 1))
         return tokens / steps if steps else None
-
-
-RowsOf = Callable[[str], Mapping[CellKey, Sequence[RequestRow]]]
 
 
 def measured_corner(
@@ -112,39 +113,48 @@ def measured_corner(
             objections.append(f"{record.trial_id} failed: {record.failure.message}")
             continue
         for cell in record.cells:
-            if (cell.workload_id, cell.concurrency, cell.request_rate) != (workload_id, concurrency, None):
+            if (cell.workload_id, cell.load) != (workload_id, (concurrency, None)):
                 continue
             if cell.not_ranked:
                 objections.append(f"{record.trial_id} does not count: {cell.not_ranked[0]}")
             else:
                 used.append((record, cell))
-    tables = [tuple(rows_of(record.trial_id).get((concurrency, None), ())) for record, _ in used]
-    pairs: dict[str, Pair] = {}
-    for rows in tables:
-        for prompt, (tokens, steps) in acceptance_pairs(rows, config.triple).items():
-            before = pairs.get(prompt, (0.0, 0.0))
-            pairs[prompt] = (before[0] + tokens, before[1] + steps)
+    whole = [(record, cell) for record, cell in used if cell.stopped is None]
+    counted = whole or used
+    tables = [tuple(rows_of(record.trial_id).get((concurrency, None), ())) for record, _ in counted]
+    repeats = tuple(acceptance_pairs(rows, config.triple) for rows in tables)
+    pairs = _means(repeats)
     return MeasuredCorner(
         config=config,
-        records=tuple(record for record, _ in used),
+        records=tuple(record for record, _ in counted),
         pairs=pairs,
-        cell=used[0][1] if used else None,
+        cell=counted[0][1] if counted else None,
         rows=tables[0] if tables else (),
         problem="" if pairs else (objections[-1] if objections else "not measured yet"),
+        repeats=repeats,
+        stopped="" if whole or not used else used[0][1].stopped or "",
     )
 
 
-def repeat_noise(measured: Iterable[MeasuredCorner], *, workload_id: str, concurrency: int) -> float:
-    """By how much, relatively, repeated launches of one corner differ in accept length; 0 without repeats."""
+def repeat_noise(measured: Iterable[MeasuredCorner]) -> float:
+    """By how much, relatively, repeated measurements of one corner differ in accept length, over the prompts that all
+    of them measured; 0 without repeats."""
     spreads = [0.0]
     for corner in measured:
-        cells = [
-            cell
-            for record in corner.records
-            for cell in record.cells
-            if (cell.workload_id, cell.concurrency) == (workload_id, concurrency)
-        ]
-        lengths = [cell.accept_length.value for cell in cells if cell.accept_length is not None]
-        if len(lengths) > 1:
-            spreads.append(relative_spread(lengths))
+        shared = set.intersection(*map(set, corner.repeats)) if len(corner.repeats) > 1 else set()
+        if shared:
+            sums = [[sum(pairs[prompt][i] for prompt in shared) for i in (0, 1)] for pairs in corner.repeats]
+            spreads.append(relative_spread([tokens / steps for tokens, steps in sums]))
     return max(spreads)
+
+
+def _means(repeats: Sequence[Mapping[str, Pair]]) -> dict[str, Pair]:
+    """Every prompt's mean over the trials that measured it."""
+    found: dict[str, list[Pair]] = {}
+    for pairs in repeats:
+        for prompt, pair in pairs.items():
+            found.setdefault(prompt, []).append(pair)
+    return {
+        prompt: (sum(tokens for tokens, _ in pairs) / len(pairs), sum(steps for _, steps in pairs) / len(pairs))
+        for prompt, pairs in found.items()
+    }

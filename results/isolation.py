@@ -202,6 +202,9 @@ def _decide(group: Group, case: IsolationCase, attribution: Attribution) -> str:
     missing = [it for it in case.corners.values() if not it.pairs]
     if missing:
         return f"measure {config_words(missing[0].config)} ({missing[0].problem})"
+    cut = [it for it in case.corners.values() if it.stopped]
+    if cut:
+        return f"measure {config_words(cut[0].config)} on every prompt ({cut[0].stopped})"
     more = attribution.verdicts[group].more_prompts
     if more is None:
         return "more prompts cannot decide it: the effect sits on the margin; choose another --margin"

@@ -8,7 +8,8 @@ from typing import Literal
 
 from actors.load.workload import Workload
 from results.attribution import Corner
-from results.corners import MeasuredCorner, RowsOf, corner_configs, measured_corner
+from results.corners import MeasuredCorner, corner_configs, measured_corner
+from results.measured_settings import RowsOf
 from results.objective import Objective
 from results.records import TrialRecord
 from results.switch_trust import judge_switching
@@ -30,7 +31,10 @@ State = Literal["measured", "to run", "illegal", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCorner:
-    """One corner with what is known of it: `measured` holds earlier trials, `illegal` the rule that forbids it."""
+    """One corner with what is known of it: `measured` holds earlier trials, `illegal` the rule that forbids it.
+
+    `settled` says that it was run for this already, or failed by its own fault: running it again would bring nothing.
+    """
 
     corner: Corner
     measured: MeasuredCorner
@@ -39,7 +43,8 @@ class PlannedCorner:
 
     @property
     def state(self) -> State:
-        if self.measured.pairs:
+        # what ended early is measured in full if that can be had: a verdict rests on the prompts of every corner
+        if self.measured.pairs and (not self.measured.stopped or self.illegal or self.settled):
             return "measured"
         if self.illegal:
             return "illegal"
@@ -73,7 +78,8 @@ def plan_corners(
             problem=illegal,
         )
         settled = any(
-            record.effective == effective and not record.ok and counts_as_result(record) for record in records
+            record.effective == effective and counts_as_result(record) and (record.role == "corner" or not record.ok)
+            for record in records
         )
         planned.append(PlannedCorner(corner=corner, measured=measured, illegal=illegal, settled=settled))
     return tuple(planned)

@@ -156,7 +156,7 @@ class StudyIsolation:
 
     def conclude(self, plan: IsolationPlan) -> Isolation:
         """Verdicts from what is measured, kept in the study's folder, where `report` finds them."""
-        workload_id, concurrency = self.workload.workload_id, self.workload.concurrency[0]
+        workload_id = self.workload.workload_id
         records = self.folder.records()
         corners = {item.corner: item.measured for item in plan.corners}
         rows = baseline_rows(records, tp_size=plan.ends.suspect.tp_size, workload_id=workload_id)
@@ -174,7 +174,7 @@ class StudyIsolation:
                 feeds=plan.feeds,
                 trained=trained_on(self.request.trained_on, records, workload_id),
                 margin=self.request.margin,
-                noise=repeat_noise(corners.values(), workload_id=workload_id, concurrency=concurrency),
+                noise=repeat_noise(corners.values()),
                 more_rows=tuple(rows),
                 agreements=self._agreements(plan.ends.suspect),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from results.corners import MeasuredCorner
 from results.isolation import Isolation
 from results.isolation_report import sentences
 from results.isolation_rows import config_words
@@ -86,5 +87,6 @@ def _named(corner: frozenset[Any]) -> str:
     return ", ".join(sorted(corner)) or "nothing (the suspect)"
 
 
-def _behind(measured: Any) -> str:
-    return ", ".join(record.trial_id for record in measured.records) or str(measured.problem)
+def _behind(measured: MeasuredCorner) -> str:
+    trials = ", ".join(record.trial_id for record in measured.records)
+    return f"{trials} ({measured.stopped})" if measured.stopped else trials or measured.problem

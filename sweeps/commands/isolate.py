@@ -43,9 +43,9 @@ def isolate(
 ) -> None:
     """Say which of config, layout and parallelism makes the suspect slow, with what evidence.
 
-    The suspect takes each of the three from the reference, alone and together; what the study has measured already is
-    not run again. The gap in accept length is split over the three, each with an interval and a verdict: yes, no or
-    undecided. Interrupted, the same command goes on where it stopped.
+    The suspect takes each of the three from the reference, alone and together; what the study has measured already, on
+    every prompt, is not run again. The gap in accept length is split over the three, each with an interval and a
+    verdict: yes, no or undecided. Interrupted, the same command goes on where it stopped.
 
     Example: specsweep isolate demo --reference t0004 --trained-on 0,3,7
     """

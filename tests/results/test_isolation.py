@@ -6,9 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from planted_corners import OTHER, TRAINED, case, probed, server
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted_corners import OTHER, PROMPTS, TRAINED, case, probed, rows_of, server, trial
 
-from results.corners import corner_configs, differing_groups
+from results.cell_acceptance import acceptance_pairs
+from results.corners import MeasuredCorner, corner_configs, differing_groups, measured_corner, repeat_noise
 from results.isolation import conclude
 from results.isolation_report import isolation_json, sentences
 from results.isolation_rows import offline_row
@@ -16,6 +19,17 @@ from results.probed_feed import TrainedOn
 from search_spaces.config import EngineConfig
 
 SHORT = (1, 1, 2)
+
+
+def measured(*prompts: int | None) -> MeasuredCorner:
+    """One server measured once for each number: on its first prompts only, or on all (None)."""
+    made, tables = [], {}
+    for number, first in enumerate(prompts):
+        record, rows = trial(server(), f"t{number}-a1")
+        stopped = None if first is None else f"dominated after {first} prompts"
+        made.append(replace(record, cells=(replace(record.cells[0], stopped=stopped),)))
+        tables[record.trial_id] = {(1, None): rows[:first]}
+    return measured_corner(server(), made, tables.__getitem__, workload_id="w" * 16, concurrency=1)
 
 
 def verdicts(suspect: EngineConfig, reference: EngineConfig, **options: object) -> dict[str, str]:
@@ -78,6 +92,38 @@ def test_only_groups_that_differ_make_corners() -> None:
     assert len(configs) == 4
     assert configs[frozenset({"layout"})] == server(TRAINED, SHORT)
     assert configs[frozenset({"config"})] == server(OTHER)
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(5, PROMPTS - 1)), min_size=1, max_size=3))
+@settings(max_examples=12, deadline=None)
+def test_however_often_and_however_far_equal_servers_are_measured_they_are_equal(prompts: list[int | None]) -> None:
+    """A prompt weighs the same whether one trial measured it or three, and repeats differ over shared prompts alone."""
+    corner = measured(*prompts)
+    most = max(PROMPTS if first is None else first for first in prompts)
+    once = acceptance_pairs(rows_of(server())[:most], server().triple)
+    assert corner.pairs == {prompt: pytest.approx(pair) for prompt, pair in once.items()}
+    assert repeat_noise([corner]) == 0.0
+    assert corner.stopped == ("" if None in prompts else f"dominated after {prompts[0]} prompts")
+
+
+def test_repeats_that_differ_are_noise() -> None:
+    corner = measured(None, None)
+    first = corner.repeats[0]
+    other = {prompt: (tokens * 1.1, steps) for prompt, (tokens, steps) in first.items() if prompt != "p0"}
+    assert repeat_noise([replace(corner, repeats=(first, other))]) == pytest.approx(0.1 / 1.05)
+    assert repeat_noise([replace(corner, repeats=(first, {"another": (1.0, 1.0)}))]) == 0.0
+
+
+def test_what_ended_early_is_to_be_measured_in_full_before_more_prompts_are_asked_for() -> None:
+    suspect = server(OTHER)
+    made = case(suspect, server(tp=2), fault=0.98)
+    corners = {
+        corner: replace(it, pairs=dict(list(it.pairs.items())[:6]), stopped="dominated after 6 prompts")
+        for corner, it in made.corners.items()
+    }
+    open_ones = [v for v in conclude(replace(made, corners=corners)).explanation.verdicts if v.verdict == "undecided"]
+    assert open_ones
+    assert "layout 2,4,5 at (5,1,6), tp 1 on every prompt (dominated after 6 prompts)" in open_ones[0].next
 
 
 def test_flags_of_parallelism_are_parallelism_and_other_flags_config() -> None:

@@ -102,8 +102,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPlace:
     return made
 
 
-def measure(place: StudyPlace, config: EngineConfig, name: str) -> None:
+def measure(place: StudyPlace, config: EngineConfig, name: str, stopped: str | None = None) -> None:
     outcome = succeed(TrialJob(trial_id=f"{name}-a1", config=config, workload=WORKLOAD))
+    if stopped is not None:
+        seen = replace(outcome.cells[0], rows=outcome.cells[0].rows[:1], stopped=stopped, prompts=2)
+        outcome = replace(outcome, cells=(seen,))
     write_record(place.records, record_of("case", task_of(config, name), outcome), outcome)
 
 
@@ -205,6 +208,50 @@ def test_a_corner_that_dies_of_its_setting_is_not_launched_again(place: StudyPla
     assert "CUDA out of memory" in parallelism.evidence
     # the other two are split at tp 2 all the same
     assert explanation.cause("layout").share is not None
+    assert not isolation(place, probe=False).plan().needs_servers
+
+
+def test_a_trial_that_ended_early_is_measured_in_full_where_that_can_be_had(place: StudyPlace) -> None:
+    """A search dismisses slow settings after a few prompts, and those are the corners with the bad layout."""
+    early = "dominated after 1 prompts"
+    measure(place, server(), "t0000")
+    measure(place, SUSPECT, "t0001")
+    measure(place, server((2, 16, 29), 3), "t0002", stopped=early)
+    found = isolation(place, probe=False)
+    plan = found.plan()
+    (cut,) = [item for item in plan.corners if item.measured.stopped]
+    assert (cut.state, cut.measured.config, len(cut.measured.pairs)) == ("to run", server((2, 16, 29), 3), 1)
+    assert "t0002-a1 (dominated after 1 prompts)" in show_plan(plan)
+    pool = ProbingPool()
+    done = run(found, pool)
+    assert done is not None
+    assert server((2, 16, 29), 3) in [job.config for job in pool.launched]
+    attribution = found.conclude(done).attribution
+    assert attribution is not None
+    assert attribution.prompts == 2
+    assert not isolation(place, probe=False).plan().needs_servers
+
+
+@pytest.mark.parametrize("kind", ["oom", "not counted"])
+def test_a_trial_that_ended_early_counts_where_nothing_better_can_be_had(place: StudyPlace, kind: str) -> None:
+    measure(place, server(), "t0000")
+    measure(place, SUSPECT, "t0001")
+    measure(place, server((2, 16, 29), 3), "t0002", stopped="dominated after 1 prompts")
+
+    def failing(job: TrialJob) -> TrialOutcome:
+        if job.config != server((2, 16, 29), 3):
+            return succeed(job)
+        if kind == "oom":
+            return fail(job, Failure(phase="launch", kind="oom", message="CUDA out of memory"))
+        outcome = succeed(job)
+        return replace(outcome, cells=(replace(outcome.cells[0], flush_verified=False),))
+
+    # whoever may launch nothing concludes on what there is
+    before = isolation(place, probe=False)
+    assert [len(c.pairs) for c in before.conclude(before.plan()).case.corners.values() if c.stopped] == [1]
+    done = run(isolation(place, probe=False), ProbingPool(run=failing))
+    assert done is not None
+    assert [item.state for item in done.corners] == ["measured"] * 8
     assert not isolation(place, probe=False).plan().needs_servers
 
 
