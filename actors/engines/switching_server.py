@@ -135,14 +135,15 @@ class SwitchingServer:
         launched = self._server.apply(first, anew=True)
         if isinstance(launched, Failure):
             return launched
-        why = never if reason is None else reason.reason
-        if why is not None:
-            launched = replace(launched, findings=(*launched.findings, f"launched anew: {why}"))
         self._config, self._launch = first, launched
-        if first == config:
-            return launched
-        switched = self._switch(config)
-        return self._relaunch(config, reason=switched) if isinstance(switched, NotSwitched) else switched
+        if first != config:
+            switched = self._switch(config)
+            if isinstance(switched, NotSwitched):
+                return self._relaunch(config, reason=switched)
+            launched = switched
+        why = never if reason is None else reason.reason
+        # of this trial only: those that are switched to later were not launched anew
+        return launched if why is None else replace(launched, findings=(*launched.findings, f"launched anew: {why}"))
 
     def _switch(
         self, config: EngineConfig, *, trace: TraceOrder | None = None, probe: ProbeOrder | None = None
