@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from results.measured_settings import MeasuredSetting, launch_values
+from results.objective import Objective
 from results.summary import Estimate
 
 MIN_POINTS = 3
@@ -79,3 +81,23 @@ def find_drift(points: Sequence[DriftPoint]) -> Drift | None:
         slope_per_s=slope,
         centre_unix_s=(max(every_time) + min(every_time)) / 2,
     )
+
+
+def baseline_drift(baselines: Sequence[MeasuredSetting], objective: Objective) -> Drift | None:
+    """The trend of the objective over the launches of the baselines; None when none was launched three times."""
+    return find_drift(
+        [
+            DriftPoint(
+                group=group.effective.identity,
+                at_unix_s=one.cell.started_at_unix_s or one.record.started_at_unix_s,
+                value=one.estimate.value,
+            )
+            for group in baselines
+            for one in launch_values(group, objective)
+        ]
+    )
+
+
+def correction(drift: Drift | None) -> Callable[[float, float], float]:
+    """`Drift.corrected`; without a drift, values as they are."""
+    return drift.corrected if drift is not None else lambda value, _: value

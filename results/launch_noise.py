@@ -77,7 +77,7 @@ def _comparable(
     """Their values; over shared prompts if they did not all measure as many."""
     if intervals is not None and len({one.cell.requests for one in launches}) > 1:
         cell = launches[0].cell
-        load = (cell.concurrency, cell.request_rate)
+        load = cell.load
         shared = intervals.shared_values(objective.metric, load, [one.record.trial_id for one in launches])
         if shared is not None:
             return tuple(value * one.factor for value, one in zip(shared, launches, strict=True))

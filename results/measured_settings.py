@@ -123,25 +123,17 @@ def mean_estimate(estimates: Sequence[Estimate]) -> Estimate | None:
 
 def loads_of(records: Sequence[TrialRecord]) -> tuple[CellKey, ...]:
     """All loads that were measured: closed loops by concurrency, then open loops by rate."""
-    keys = {(cell.concurrency, cell.request_rate) for cell in chain.from_iterable(r.cells for r in records)}
+    keys = {cell.load for cell in chain.from_iterable(r.cells for r in records)}
     return tuple(sorted(keys, key=lambda key: (key[1] is not None, key[1] or 0.0, key[0])))
 
 
-def launches_at(setting: MeasuredSetting, load: CellKey) -> tuple[tuple[TrialRecord, CellSummary], ...]:
-    """A setting's ranked cells at one load with their launches; confirming launches alone when there are any.
+def cells_at(setting: MeasuredSetting, load: CellKey) -> tuple[CellSummary, ...]:
+    """A setting's ranked cells at one load; those of confirming launches alone when there are any.
 
     What `launch_values` says of the objective holds of every other number that stands beside it.
     """
     found = [
-        (record, cell)
-        for record in setting.measured
-        for cell in record.cells
-        if (cell.concurrency, cell.request_rate) == load and cell.ranked
+        (record, cell) for record in setting.measured for cell in record.cells if cell.load == load and cell.ranked
     ]
-    confirming = [(record, cell) for record, cell in found if record.role in CONFIRMING]
-    return tuple(confirming or found)
-
-
-def cells_at(setting: MeasuredSetting, load: CellKey) -> tuple[CellSummary, ...]:
-    """The cells of `launches_at`."""
-    return tuple(cell for _, cell in launches_at(setting, load))
+    confirming = [cell for record, cell in found if record.role in CONFIRMING]
+    return tuple(confirming or [cell for _, cell in found])

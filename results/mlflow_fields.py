@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from results.drift import baseline_drift, correction
 from results.measured_settings import MeasuredSetting, measured_settings
 from results.noise import noise_floor
 from results.objective import Metric
@@ -22,7 +23,7 @@ from results.paired_intervals import PairedIntervals
 from results.record_json import encode_record
 from results.records import TrialRecord
 from results.request_table import CellKey
-from results.speedups import load_numbers
+from results.speedups import load_numbers, throughput_at
 from results.summary import CellSummary
 from search_spaces.config import EngineConfig, Setting, layout_label
 
@@ -117,11 +118,17 @@ def throughput_baselines(records: Sequence[TrialRecord]) -> tuple[MeasuredSettin
 
 
 def speedups_of(record: TrialRecord, baselines: Sequence[MeasuredSetting]) -> dict[CellKey, float]:
-    """One trial's throughput over the baseline of its TP size, by load; loads without a baseline are left out."""
+    """One trial's throughput over the baseline of its TP size, by load, both corrected for drift like the report's.
+
+    Loads without a baseline are left out.
+    """
     alone = MeasuredSetting(effective=record.effective, records=(record,))
     noise, intervals = noise_floor([]), PairedIntervals(None)
-    loads = [(cell.concurrency, cell.request_rate) for cell in record.cells]
-    numbers = [load_numbers(alone, load, baselines, noise=noise, intervals=intervals) for load in loads]
+    loads = [cell.load for cell in record.cells]
+    numbers = []
+    for load in loads:
+        corrected = correction(baseline_drift(baselines, throughput_at(load)))
+        numbers.append(load_numbers(alone, load, baselines, noise=noise, corrected=corrected, intervals=intervals))
     return {one.load: one.speedup.value for one in numbers if one.speedup is not None}
 
 
@@ -165,7 +172,7 @@ def _metrics(record: TrialRecord) -> dict[str, float]:
     if record.launch is not None:
         metrics["ready_s"] = record.launch.ready_s
     for number, cell in enumerate(record.cells):
-        suffix = load_suffix((cell.concurrency, cell.request_rate))
+        suffix = load_suffix(cell.load)
         prefix = "" if cell.ranked else "unranked."
         named = _cell_metrics(cell)
         metrics |= {f"{prefix}{name}_{suffix}": value for name, value in named.items()}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from results.drift import Drift, DriftPoint, find_drift
+from results.drift import Drift, baseline_drift, correction
 from results.launch_noise import launch_noise, repeated_launches
 from results.measured_settings import (
     LaunchValue,
@@ -23,7 +23,7 @@ from results.objective import METRIC_WORDS, MissingValue, Objective
 from results.paired_intervals import PairedIntervals
 from results.records import CONFIRMING, TrialRecord
 from results.request_table import CellKey
-from results.speedups import LoadNumbers, load_numbers, outputs_by_load
+from results.speedups import LoadNumbers, load_numbers, outputs_by_load, throughput_at
 from results.study_findings import study_findings
 from results.summary import CellSummary, Estimate
 
@@ -62,7 +62,9 @@ class Ranking:
     """All settings, best first, the unranked and failed after them; baselines have a list of their own.
 
     `best` has the best value; `choice` is the cheapest setting that ties with it, and is what to run. Both None when no
-    speculative setting could be ranked. `findings` are sentences about the study as a whole.
+    speculative setting could be ranked. `drift` is the objective's; `other_drifts` are significant ones of the output
+    throughput at a load, for which that column is corrected, where it is not the objective. `findings` are sentences
+    about the study as a whole.
     """
 
     objective: Objective
@@ -73,6 +75,7 @@ class Ranking:
     choice: RankedSetting | None
     noise: NoiseFloor
     drift: Drift | None
+    other_drifts: tuple[tuple[CellKey, Drift], ...]
     findings: tuple[str, ...]
 
     @property
@@ -126,8 +129,8 @@ def rank(
     records = _one_workload(records, objective)
     groups = measured_settings(records)
     baselines = [group for group in groups if group.effective.is_baseline]
-    drift = find_drift(_drift_points(baselines, objective))
-    corrected = drift.corrected if drift is not None else lambda value, _: value
+    drift = baseline_drift(baselines, objective)
+    corrected = correction(drift)
     values = {group.effective.identity: launch_values(group, objective, corrected) for group in groups}
     intervals = PairedIntervals(rows_of, repeated_launches(groups, objective))
     noise = launch_noise(groups, objective, corrected, intervals)
@@ -137,10 +140,22 @@ def rank(
         group.effective.identity: outputs_by_load(group, baselines, rows_of) if rows_of and greedy else {}
         for group in groups
     }
+    # the objective's noise and drift say nothing about throughput when it is another metric or load
+    drifts = {load: baseline_drift(baselines, throughput_at(load)) for load in loads}
+    noises = {
+        load: launch_noise(groups, throughput_at(load), correction(trend), intervals) for load, trend in drifts.items()
+    }
 
     def numbers_of(group: MeasuredSetting, load: CellKey) -> LoadNumbers:
-        compared = outputs[group.effective.identity].get(load)
-        return load_numbers(group, load, baselines, noise=noise, intervals=intervals, outputs=compared)
+        return load_numbers(
+            group,
+            load,
+            baselines,
+            noise=noises[load],
+            corrected=correction(drifts[load]),
+            intervals=intervals,
+            outputs=outputs[group.effective.identity].get(load),
+        )
 
     rows = [_row(group, values[group.effective.identity], objective) for group in groups]
     rows = [replace(row, loads=tuple(numbers_of(row.setting, load) for load in loads)) for row in rows]
@@ -150,17 +165,23 @@ def rank(
     if best is not None:
         rows = [_compared(row, best, values, objective, noise=noise, intervals=intervals) for row in rows]
         best = next(row for row in rows if row.setting is best.setting)
+    at = _load_of(values)
     speculative = tuple(row for row in rows if not row.is_baseline)
     equals = [row for row in speculative if row.against_best and row.against_best.standing in ("best", "tie")]
     return Ranking(
         objective=objective,
-        load=_load_of(values),
+        load=at,
         settings=speculative,
         baselines=tuple(row for row in rows if row.is_baseline),
         best=best,
         choice=min(equals, key=lambda row: row.setting.cost, default=None),
         noise=noise,
         drift=drift,
+        other_drifts=tuple(
+            (load, trend)
+            for load, trend in drifts.items()
+            if trend is not None and trend.significant and (objective.metric, load) != ("output_throughput", at)
+        ),
         findings=study_findings(groups, rows_of=rows_of, outputs=outputs),
     )
 
@@ -184,21 +205,9 @@ def _one_workload(records: Sequence[TrialRecord], objective: Objective) -> list[
     ]
 
 
-def _drift_points(baselines: Sequence[MeasuredSetting], objective: Objective) -> list[DriftPoint]:
-    return [
-        DriftPoint(
-            group=group.effective.identity,
-            at_unix_s=one.cell.started_at_unix_s or one.record.started_at_unix_s,
-            value=one.estimate.value,
-        )
-        for group in baselines
-        for one in launch_values(group, objective)
-    ]
-
-
 def _load_of(values: dict[str, tuple[LaunchValue, ...]]) -> CellKey | None:
     cells = [one.cell for launches in values.values() for one in launches]
-    return (cells[0].concurrency, cells[0].request_rate) if cells else None
+    return cells[0].load if cells else None
 
 
 def _row(setting: MeasuredSetting, launches: Sequence[LaunchValue], objective: Objective) -> RankedSetting:
@@ -251,7 +260,7 @@ def _compared(
     if row.setting is best.setting:
         return replace(row, against_best=Comparison(standing="best", behind=0.0, half_width=0.0))
     ours, theirs = values[row.setting.effective.identity], values[best.setting.effective.identity]
-    load = (theirs[0].cell.concurrency, theirs[0].cell.request_rate)
+    load = theirs[0].cell.load
     prompts = intervals.log_half_width(objective.metric, load, (_ids(theirs), best.value), (_ids(ours), row.value))
     comparison = compare(
         best.value.value,

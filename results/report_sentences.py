@@ -116,10 +116,11 @@ def caveats(ranking: Ranking) -> tuple[str, ...]:
     sentences.append(f"Two launches of one setting differ by up to {ranking.noise}.")
     if ranking.drift is not None:
         sentences.append(f"Drift: {ranking.drift}.")
-    elif ranking.baselines:
+    elif ranking.baselines and all(row.launches < MIN_POINTS for row in ranking.baselines):
         sentences.append(
             f"Drift was not tested: no baseline was launched {MIN_POINTS} times (budget.baselines: {MIN_POINTS})."
         )
+    sentences += [f"Drift of the output throughput at {load_words(at)}: {one}." for at, one in ranking.other_drifts]
     return tuple(sentences)
 
 

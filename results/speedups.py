@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from results.loads import load_words
-from results.measured_settings import MeasuredSetting, RowsOf, cells_at, launches_at, mean_estimate
+from results.loads import load_label, load_words
+from results.measured_settings import LaunchValue, MeasuredSetting, RowsOf, cells_at, launch_values, mean_estimate
 from results.noise import NoiseFloor
+from results.objective import Objective
 from results.output_identity import OutputIdentity, compare_outputs
 from results.paired_intervals import PairedIntervals
 from results.request_table import CellKey
@@ -38,28 +39,42 @@ def baseline_for(setting: MeasuredSetting, baselines: Sequence[MeasuredSetting])
     return min(same_tp, key=lambda one: len(flags ^ set(one.effective.flags)), default=None)
 
 
+def throughput_at(load: CellKey) -> Objective:
+    """What a speedup compares, whatever the study's own objective is."""
+    concurrency, request_rate = load
+    return Objective(concurrency=concurrency if request_rate is None else None, request_rate=request_rate)
+
+
 def load_numbers(
     setting: MeasuredSetting,
     load: CellKey,
     baselines: Sequence[MeasuredSetting],
     *,
     noise: NoiseFloor,
+    corrected: Callable[[float, float], float],
     intervals: PairedIntervals,
     outputs: OutputIdentity | None = None,
 ) -> LoadNumbers:
-    """Throughput and speedups of a setting at one load, from its ranked cells."""
-    label = str(load[0]) if load[1] is None else f"{load[1]:g}/s"
-    throughput = _throughput(setting, load)
+    """Throughput and speedups of a setting at one load, from its ranked cells.
+
+    `noise` and `corrected` (for drift) are those of `throughput_at(load)`.
+    """
+
+    def launches_of(one: MeasuredSetting) -> tuple[LaunchValue, ...]:
+        return launch_values(one, throughput_at(load), corrected)
+
+    launches = launches_of(setting)
+    throughput = _mean(launches)
     baseline = baseline_for(setting, baselines)
     speedup: Estimate | None = None
     unfair: tuple[str, ...] = ()
-    if throughput is not None and baseline is not None:
-        speedup = _speedup(baseline, setting, load, noise, intervals)
+    if baseline is not None:
+        speedup = _speedup(launches_of(baseline), launches, load, noise, intervals)
         unfair = unfair_reasons(setting, baseline, load) if speedup is not None else ()
-    best = max((e.value for one in baselines if (e := _throughput(one, load)) is not None), default=None)
+    best = max((e.value for one in baselines if (e := _mean(launches_of(one))) is not None), default=None)
     return LoadNumbers(
         load=load,
-        label=label,
+        label=load_label(load),
         throughput=throughput,
         speedup=speedup,
         over_best_baseline=throughput.value / best if throughput is not None and best else None,
@@ -68,24 +83,26 @@ def load_numbers(
     )
 
 
-def _throughput(setting: MeasuredSetting, load: CellKey) -> Estimate | None:
-    return mean_estimate([c.output_throughput for c in cells_at(setting, load) if c.output_throughput is not None])
+def _mean(launches: Sequence[LaunchValue]) -> Estimate | None:
+    return mean_estimate([one.estimate for one in launches])
 
 
 def _speedup(
-    baseline: MeasuredSetting,
-    setting: MeasuredSetting,
+    theirs: Sequence[LaunchValue],
+    ours: Sequence[LaunchValue],
     load: CellKey,
     noise: NoiseFloor,
     intervals: PairedIntervals,
 ) -> Estimate | None:
     """The ratio with its interval over prompts and launches."""
-    below, above = _throughput(baseline, load), _throughput(setting, load)
-    if below is None or above is None or below.value <= 0 or above.value <= 0:
+    below, above = _mean(theirs), _mean(ours)
+    if below is None or above is None:
         return None
-    ours, theirs = launches_at(setting, load), launches_at(baseline, load)
     prompts = intervals.log_half_width(
-        "output_throughput", load, ([it.trial_id for it, _ in theirs], below), ([it.trial_id for it, _ in ours], above)
+        "output_throughput",
+        load,
+        ([one.record.trial_id for one in theirs], below),
+        ([one.record.trial_id for one in ours], above),
     )
     launches = noise.half_width(len(ours), len(theirs))
     half_width = math.hypot(prompts, launches)

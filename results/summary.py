@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from results.loads import load_label
+
 if TYPE_CHECKING:
     from results.request_table import CellKey
 
@@ -116,7 +118,7 @@ class CellSummary:
     @property
     def load_label(self) -> str:
         """`8` for a closed loop of eight, `2.5/s` for an open loop."""
-        return str(self.concurrency) if self.request_rate is None else f"{self.request_rate:g}/s"
+        return load_label(self.load)
 
     def interval(self, name: str) -> tuple[float, float] | None:
         """The 95 % interval of a plain number, None if it has none."""

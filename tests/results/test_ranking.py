@@ -12,6 +12,7 @@ from result_builders import closed_loop, config, launch, record, summary
 from results.failures import Failure
 from results.objective import Objective
 from results.ranking import rank
+from results.report_sentences import caveats
 from search_spaces.config import EngineConfig
 
 HOUR = 3600.0
@@ -177,6 +178,44 @@ def test_a_significant_drift_corrects_values_and_says_so() -> None:
     assert ranking.drift.change.value == pytest.approx(-0.19, abs=0.01)
     # 175 at the slow end of the study is worth more than 200 at its fast beginning.
     assert ranking.best.setting.trial_ids == ("t2",)
+    late, early = ranking.settings
+    for row_ in (late, early):
+        assert row_.loads[0].throughput == row_.value
+    # each stands against the baseline of its own time, not against the mean of fast and slow hours
+    assert early.loads[0].speedup.value == pytest.approx(200 / 100, rel=0.01)
+    assert late.loads[0].speedup.value == pytest.approx(175 / 81, rel=0.01)
+    assert late.loads[0].over_best_baseline == pytest.approx(late.loads[0].speedup.value)
+
+
+def test_throughput_is_corrected_for_its_own_drift_whatever_the_objective_is() -> None:
+    records = [
+        baseline("b1", 100.0, at_s=START),
+        baseline("b2", 90.0, at_s=START + HOUR),
+        baseline("b3", 81.0, at_s=START + 2 * HOUR),
+        trial("t1", config(RIGHT), 162.0, at_s=START + 2 * HOUR),
+    ]
+    ranking = rank(records, Objective(metric="accept_length"))
+    assert ranking.drift is None
+    assert ranking.best.value.value == 2.5
+    numbers = ranking.best.loads[0]
+    assert numbers.throughput.value == pytest.approx(180.0, rel=0.01)
+    assert numbers.speedup.value == pytest.approx(2.0, rel=0.01)
+    assert any("output throughput at concurrency 1: baselines changed by -19" in words for words in caveats(ranking))
+    assert not any("not tested" in words for words in caveats(ranking))
+    assert rank(records, Objective()).other_drifts == ()
+
+
+@pytest.mark.parametrize("metric", ["accept_length", "ttft_ms_p99"])
+def test_the_interval_of_a_speedup_is_the_same_whatever_the_objective_is(metric: str) -> None:
+    """A draft accepts the same in every launch; its speed, and the time to a first token, vary."""
+    records = [baseline("b1", 100.0)]
+    for trial_id, throughput, ttft_ms in (("t1", 105.0, 10.0), ("t2", 120.0, 40.0)):
+        made = trial(trial_id, config(RIGHT), throughput)
+        records.append(replace(made, cells=(replace(made.cells[0], ttft_ms_p99=ttft_ms),)))
+    right = rank(records, Objective()).best.loads[0].speedup
+    other = rank(records, Objective(metric=metric)).best.loads[0].speedup
+    assert (other.low, other.high) == pytest.approx((right.low, right.high))
+    assert right.low < 1 < right.high
 
 
 def test_a_latency_objective_ranks_upwards() -> None:
