@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
@@ -66,6 +67,31 @@ def measured_settings(records: Sequence[TrialRecord]) -> tuple[MeasuredSetting, 
     for record in records:
         groups.setdefault(record.effective.identity, []).append(record)
     return tuple(MeasuredSetting(effective=group[0].effective, records=tuple(group)) for group in groups.values())
+
+
+def of_one_workload(records: Sequence[TrialRecord], objective: Objective) -> list[TrialRecord]:
+    """Mark cells of another workload than the study's as not ranked: their numbers answer another question.
+
+    The study's is that of most of the objective's cells. Corners of an isolation have no say: they are greedy, and may
+    be sent other prompts, however many they are. Where there is nothing else, they have one.
+    """
+    measured = [(record, cell) for record in records if (cell := objective.cell(record)) is not None]
+    ids = [cell.workload_id for record, cell in measured if record.role != "corner"]
+    votes = Counter(ids or [cell.workload_id for _, cell in measured])
+    if not votes:
+        return list(records)
+    usual = votes.most_common(1)[0][0]
+    reason = f"measured on another workload than {usual}"
+    return [
+        replace(
+            record,
+            cells=tuple(
+                cell if cell.workload_id == usual else replace(cell, not_ranked=(*cell.not_ranked, reason))
+                for cell in record.cells
+            ),
+        )
+        for record in records
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ from results.measured_settings import (
     loads_of,
     mean_estimate,
     measured_settings,
+    of_one_workload,
 )
 from results.noise import Comparison, NoiseFloor, compare
 from results.objective import METRIC_WORDS, MissingValue, Objective
@@ -124,9 +124,9 @@ def rank(
     """Rank a study's records. Pure but for `rows_of`, which is asked for the rows of trials that are compared.
 
     With rows, intervals of comparisons are paired by prompt, and outputs are compared with the baseline's when `greedy`
-    (temperature 0) says that they must be the same. Cells of another workload than most are not compared.
+    (temperature 0) says that they must be the same. Cells of another workload than the study's are not compared.
     """
-    records = _one_workload(records, objective)
+    records = of_one_workload(records, objective)
     groups = measured_settings(records)
     baselines = [group for group in groups if group.effective.is_baseline]
     drift = baseline_drift(baselines, objective)
@@ -184,25 +184,6 @@ def rank(
         ),
         findings=study_findings(groups, rows_of=rows_of, outputs=outputs),
     )
-
-
-def _one_workload(records: Sequence[TrialRecord], objective: Objective) -> list[TrialRecord]:
-    """Mark the objective's cells of rarer workloads as not ranked: their numbers answer another question."""
-    ids = Counter(cell.workload_id for record in records if (cell := objective.cell(record)) is not None)
-    if len(ids) < 2:
-        return list(records)
-    usual = ids.most_common(1)[0][0]
-    reason = f"measured on another workload than {usual}"
-    return [
-        replace(
-            record,
-            cells=tuple(
-                cell if cell.workload_id == usual else replace(cell, not_ranked=(*cell.not_ranked, reason))
-                for cell in record.cells
-            ),
-        )
-        for record in records
-    ]
 
 
 def _load_of(values: dict[str, tuple[LaunchValue, ...]]) -> CellKey | None:

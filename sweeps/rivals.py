@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from results.launch_noise import launch_noise
-from results.measured_settings import launch_values, measured_settings
+from results.measured_settings import launch_values, measured_settings, of_one_workload
 from results.objective import Objective
 from results.records import TrialRecord
 from results.stopping import Rival
@@ -21,7 +21,7 @@ def best_so_far(records: Sequence[TrialRecord], objective: Objective) -> Rival |
     is_speed = objective.metric == "output_throughput" and objective.direction == "maximize"
     if not is_speed or objective.request_rate is not None:
         return None
-    groups = measured_settings(records)
+    groups = measured_settings(of_one_workload(records, objective))
     values = {group.effective.identity: launch_values(group, objective) for group in groups}
     slowest = [
         min(values[group.effective.identity], key=lambda one: one.estimate.value)

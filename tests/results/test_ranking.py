@@ -309,6 +309,19 @@ def test_cells_of_another_workload_are_not_compared() -> None:
     assert "another workload" in ranking.row_of("t3").reasons[0]
 
 
+def test_corners_of_an_isolation_do_not_decide_the_workload_however_many_they_are() -> None:
+    def corner(trial_id: str, throughput: float):
+        cells = [summary(throughput=throughput, workload_id="x" * 16)]
+        return record(trial_id, config(WRONG), cells=cells, role="corner")
+
+    corners = [corner(f"c{number}", 900.0) for number in range(5)]
+    ranking = rank([baseline("b1", 50.0), trial("t1", config(RIGHT), 100.0), *corners], Objective())
+    assert ranking.best.setting.trial_ids == ("t1",)
+    assert ranking.best.loads[0].speedup.value == pytest.approx(2.0)
+    assert "another workload" in ranking.row_of("c0").reasons[0]
+    assert rank(corners, Objective()).best.setting.trial_ids[0] == "c0"
+
+
 def test_nothing_measured_is_an_empty_ranking() -> None:
     ranking = rank([], Objective())
     assert (ranking.settings, ranking.baselines, ranking.best, ranking.drift) == ((), (), None, None)

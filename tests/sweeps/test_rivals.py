@@ -58,3 +58,15 @@ def test_nobody_is_to_be_beaten_before_something_was_measured_or_when_speed_is_n
     assert best_so_far(both, Objective(metric="accept_length")) is None
     assert best_so_far(both, Objective(metric="tpot_ms_p50")) is None
     assert best_so_far(both, Objective()) is not None
+
+
+def test_corners_of_another_workload_are_nobodys_rival() -> None:
+    record = trial("k", config(3), 0.5)
+    corners = [
+        replace(record, trial_id=f"k{at}", role="corner", cells=(replace(record.cells[0], workload_id="x" * 16),))
+        for at in range(3)
+    ]
+    rival = best_so_far([trial("a", config(2), 2.0), *corners], Objective())
+    assert rival is not None
+    assert rival.throughput.value == pytest.approx(82 / 2.0)
+    assert rival.noise < 0.1
