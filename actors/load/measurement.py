@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_TIMEOUT_S = 30.0
 _WARMUP_TOKENS = 32
-_LEAST_FAILURES_IN_A_ROW = 3
+_LEAST_PATIENCE = 3
 
 
 def never_dead() -> Failure | None:
@@ -53,7 +53,7 @@ def warm_up(base_url: str, workload: Workload, *, failure_now: FailureNow = neve
             return await run_load(
                 lambda send: closed_loop(prompts, slots, send),
                 lambda prompt: client.send(prompt, clock, max_new_tokens=tokens),
-                patience=max(slots, _LEAST_FAILURES_IN_A_ROW),
+                patience=max(slots, _LEAST_PATIENCE),
                 failure_now=failure_now,
                 phase="warmup",
             )
@@ -78,8 +78,9 @@ def measure_cell(
     Closed loop with `concurrency` requests in flight; or, with `request_rate` (per second), an open loop with Poisson
     arrivals, for which `concurrency` must be 0. Blocks until the last answer. Failed requests stay in the rows with
     their `error`. A Failure (phase `measure`) is returned when the server dies, soon after `failure_now` says so; when
-    every request failed; or when so many fail in a row that the server answers nobody: as many as run at once, and at
-    least three. A cache that could not be flushed is no failure but `flush_verified` False.
+    every request failed; or when the server answers nobody: as many requests as run at once, and at least three, found
+    no connection or no answer in time and none succeeded between them (a refusal is an answer). A cache that could not
+    be flushed is no failure but `flush_verified` False.
 
     A closed loop stops sending as soon as the workload's `half_width` is reached, for the accept length as well when
     the server drafts by `triple`, or when it is clearly slower than the `rival` at this concurrency.
@@ -156,7 +157,7 @@ async def _measure(
         sent = await run_load(
             _loop(workload, concurrency, request_rate, early),
             send if early is None else early.watched(send),
-            patience=max(concurrency, _LEAST_FAILURES_IN_A_ROW),
+            patience=max(concurrency, _LEAST_PATIENCE),
             failure_now=failure_now,
             phase="measure",
             lag=lag,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from actors.load.client import Sent
+from actors.load.client import FailureReason, Sent
 from actors.load.workload import Prompt
 from results.failures import Failure, Phase
 
@@ -16,6 +16,7 @@ FailureNow = Callable[[], Failure | None]
 Value = TypeVar("Value")
 Loop = Callable[[Callable[[Prompt], Awaitable[Sent]]], Awaitable[list[Sent]]]
 
+_NO_ANSWER: frozenset[FailureReason] = frozenset({"connection", "timeout"})
 _DEATH_POLL_S = 0.2
 _DEATH_GRACE_S = 3.0
 _LAG_TICK_S = 0.05
@@ -43,7 +44,11 @@ async def run_load(
     phase: Phase,
     lag: LagMeter | None = None,
 ) -> list[Sent] | Failure:
-    """Run the loop to its end, or until the server is dead or answers nobody. A returned list has a success in it."""
+    """Run the loop to its end, or until the server is dead or answers nobody. A returned list has a success in it.
+
+    It answers nobody when `patience` requests, or as many as were in flight when that began if they were more, got no
+    answer and none succeeded between them. A refusal is an answer: it ends nothing, however many there are.
+    """
     patient = _Patience(send, patience)
     load = asyncio.ensure_future(loop(patient.send))
     death = asyncio.create_task(_death(failure_now))
@@ -79,22 +84,41 @@ async def unless_dead(work: Awaitable[Value], failure_now: FailureNow, phase: Ph
 
 
 class _Patience:
-    """Sends requests; when `limit` of them in a row have failed for good they are `given_up` and `lost` is set."""
+    """Sends requests; when too many got no answer since the last success, the failures are `given_up`, `lost` is set.
+
+    Refusals neither count nor start the count anew: a server whose front end refuses long prompts may have lost the
+    process that answers the others.
+    """
 
     def __init__(self, send: Callable[[Prompt], Awaitable[Sent]], limit: int) -> None:
         self._send = send
-        self._limit = limit
-        self._in_a_row: list[Sent] = []
+        self._least = self._limit = limit
+        self._in_flight = 0
+        self._failed: list[Sent] = []
+        self._silent = 0
         self.given_up: list[Sent] = []
         self.lost = asyncio.Event()
 
     async def send(self, prompt: Prompt) -> Sent:
+        self._in_flight += 1
         answer = await self._send(prompt)
-        self._in_a_row = [*self._in_a_row, answer] if answer.failed else []
-        if len(self._in_a_row) >= self._limit and not self.given_up:
-            self.given_up = self._in_a_row
-            self.lost.set()
+        self._note(answer)
+        self._in_flight -= 1
         return answer
+
+    def _note(self, answer: Sent) -> None:
+        if answer.failed is None:
+            self._failed, self._silent = [], 0
+            return
+        self._failed.append(answer)
+        if answer.failed not in _NO_ANSWER:
+            return
+        if self._silent == 0:
+            self._limit = max(self._least, self._in_flight)
+        self._silent += 1
+        if self._silent >= self._limit and not self.given_up:
+            self.given_up = [*self._failed]
+            self.lost.set()
 
 
 async def _death(failure_now: FailureNow) -> Failure:

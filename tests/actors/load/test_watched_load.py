@@ -7,8 +7,11 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from actors.load.arrivals import closed_loop
+from actors.load import watched_load
+from actors.load.arrivals import closed_loop, open_loop
 from actors.load.client import FailureReason, Sent
 from actors.load.generate_stream import GenerateStream
 from actors.load.request_rows import failed_row
@@ -51,16 +54,52 @@ def test_single_failures_are_part_of_the_result() -> None:
     assert [answer.failed for answer in answers] == reasons
 
 
-@pytest.mark.parametrize(("reason", "kind"), [("timeout", "timeout"), ("refused", "client"), ("broken", "client")])
-def test_failures_in_a_row_end_it(reason: FailureReason, kind: str) -> None:
+@pytest.mark.parametrize(("reason", "kind"), [("timeout", "timeout"), ("connection", "client")])
+def test_silence_ends_it(monkeypatch: pytest.MonkeyPatch, reason: FailureReason, kind: str) -> None:
+    monkeypatch.setattr(watched_load, "_DEATH_GRACE_S", 0.0)
     failure = run([None, reason, None, reason, reason, reason, None])
     assert isinstance(failure, Failure)
     assert (failure.phase, failure.kind) == ("measure", kind)
     assert failure.message == f"3 requests in a row failed, the last with: it was {reason}"
 
 
+@pytest.mark.parametrize("reason", ["refused", "broken"])
+def test_requests_that_the_server_does_not_take_end_nothing(reason: FailureReason) -> None:
+    """Prompts longer than the context: three of them in a row are no silent server."""
+    reasons: list[FailureReason | None] = [reason] * 5 + [None]
+    answers = run(reasons)
+    assert isinstance(answers, list)
+    assert [answer.failed for answer in answers] == reasons
+
+
+@given(st.lists(st.sampled_from([None, "refused", "broken", "timeout"]), min_size=1, max_size=12))
+def test_given_up_when_three_found_silence_and_none_succeeded_between_them(reasons: list[FailureReason | None]) -> None:
+    silent, given_up = 0, False
+    for reason in reasons:
+        silent = 0 if reason is None else silent + (reason == "timeout")
+        given_up |= silent == 3
+    assert isinstance(run(reasons), Failure) == (given_up or None not in reasons)
+
+
+@pytest.mark.parametrize(("late", "kept"), [(4, True), (6, False)])
+def test_in_an_open_loop_silence_is_that_of_all_who_were_in_flight(late: int, kept: bool) -> None:
+    """Six are in flight when the server drops `late` of them; the others are answered."""
+
+    async def send(prompt: Prompt) -> Sent:
+        at = PROMPTS.index(prompt)
+        await asyncio.sleep(0.05 if at < late else 0.1)
+        return sent(prompt, "timeout" if at < late else None)
+
+    async def loop(each: Callable[[Prompt], Awaitable[Sent]]) -> list[Sent]:
+        arrivals_s = [0.0] * 6 + [0.2] * 6
+        return await open_loop(PROMPTS, arrivals_s, each)
+
+    answers = asyncio.run(run_load(loop, send, patience=3, failure_now=lambda: None, phase="measure"))
+    assert isinstance(answers, list) == kept
+
+
 def test_a_success_that_comes_after_giving_up_changes_nothing() -> None:
-    failure = run(["refused", "refused", "refused", None, None, None], concurrency=6)
+    failure = run(["timeout", "timeout", "timeout", None, None, None], concurrency=3)
     assert isinstance(failure, Failure)
     assert failure.message.startswith("3 requests in a row failed")
 
