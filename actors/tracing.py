@@ -27,7 +27,6 @@ from results.topk_ties import TieRule
 from results.traces import TracedPrompt, TraceFacts, append_prompts, missing_positions, read_prompts, write_facts
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.errors import InputError
-from search_spaces.model_facts import TargetFacts
 
 LOG = logging.getLogger(__name__)
 
@@ -52,7 +51,8 @@ class TraceRequest:
     """What to trace: `config`'s layout, TP size, steps and topk on `workload`'s prompts, at most `max_bytes` of pools.
 
     `end_ids` are the tokens that end an answer. `expected` holds output ids by prompt id from the baseline, as far as
-    they are known. `ties` says how the server breaks ties between equal candidates.
+    they are known: an answer that says the same ends where the baseline's did. `ties` says how the server breaks ties
+    between equal candidates.
     """
 
     config: EngineConfig
@@ -105,22 +105,6 @@ def tracing_config(config: EngineConfig, *, num_steps: int, eagle_topk: int) -> 
     """`config` at the steps and topk to be traced, with the smallest tree: its size does not change the pools."""
     triple = Triple(num_steps=num_steps, eagle_topk=eagle_topk, num_draft_tokens=num_steps + 1)
     return EngineConfig(layout=config.layout, triple=triple, tp_size=config.tp_size, flags=config.flags)
-
-
-def end_ids_of(target: TargetFacts) -> frozenset[int]:
-    """The tokens at which SGLang ends an answer: those of `config.json` and of `generation_config.json`.
-
-    As `_get_hf_eos_token_id` collects them (srt/configs/model_config.py).
-    """
-    try:
-        generation = json.loads((target.path / "generation_config.json").read_bytes())
-    except (OSError, ValueError):
-        generation = {}
-    found: set[int] = set()
-    for source in (target.config, target.text_config, generation):
-        ids = source.get("eos_token_id")
-        found |= set(ids) if isinstance(ids, list) else {ids} if isinstance(ids, int) else set()
-    return frozenset(found)
 
 
 def trace_workload(engine: TracingEngine, request: TraceRequest, traces: Path) -> TraceOutcome | Failure:
@@ -243,16 +227,23 @@ class _Run:
             request_id=request_id,
             prompt_tokens=int(content["meta_info"]["prompt_tokens"]),
             output_ids=ids,
-            length=self._length(ids),
+            length=self._length(prompt, ids),
         )
 
-    def _length(self, ids: Sequence[int]) -> int:
-        """How many of the tokens a request of the workload would get."""
+    def _length(self, prompt: Prompt, ids: Sequence[int]) -> int:
+        """How many of the tokens a request of the workload would get: as many as the baseline got, if it is known."""
         workload = self._request.workload
         most = min(len(ids), workload.max_new_tokens)
-        if workload.ignore_eos:
-            return most
-        return next((i + 1 for i, token in enumerate(ids[:most]) if token in self._request.end_ids), most)
+        ours = most
+        if not workload.ignore_eos:
+            ours = next((i + 1 for i, token in enumerate(ids[:most]) if token in self._request.end_ids), most)
+        said = tuple(self._request.expected.get(prompt.prompt_id, ()))
+        if not said or said != tuple(ids[: len(said)]):
+            return ours
+        length = min(len(said), most)
+        if length != ours:
+            self._note(f"prompt {prompt.prompt_id}: the baseline ended it after {length} tokens, not after {ours}")
+        return length
 
     def _check(self, answer: _Answer) -> None:
         """Compare with the baseline's text and with an earlier pass."""
@@ -262,7 +253,12 @@ class _Run:
         shared = min(len(known), len(answer.output_ids))
         differs = [i for i in range(shared) if known[i] != answer.output_ids[i]]
         if differs:
-            self.problems.append(f"prompt {answer.prompt.prompt_id}: another text from token {differs[0]} on")
+            self._note(f"prompt {answer.prompt.prompt_id}: another text from token {differs[0]} on")
+
+    def _note(self, problem: str) -> None:
+        """Once, however often the prompt is traced."""
+        if problem not in self.problems:
+            self.problems.append(problem)
 
 
 def _traced(answer: _Answer, segment: str) -> TracedPrompt:

@@ -21,6 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from actors.end_tokens import end_ids_of
 from actors.engines.engine import Engine
 from actors.engines.preflight import find_engine
 from actors.engines.server_spec import ServerSpec
@@ -28,7 +29,7 @@ from actors.engines.sglang_server import SglangServer
 from actors.engines.switching_server import SwitchingServer
 from actors.load.measurement import measure_cell, warm_up
 from actors.load.workload import Workload, prompt_of
-from actors.tracing import TraceRequest, end_ids_of, trace_workload, tracing_config
+from actors.tracing import TraceRequest, trace_workload, tracing_config
 from benchmarks.machine import machine
 from results.cells import summarise_cell
 from results.durable_files import replace_file

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from actors.end_tokens import end_ids_of
 from actors.job import TraceTask, TrialJob, TrialOutcome
 from actors.load.workload import Prompt, Workload
-from actors.tracing import MAX_PASSES, end_ids_of
+from actors.tracing import MAX_PASSES
 from results.failures import Failure
 from results.measured_settings import RowsOf
 from results.pool_trace_file import record_type

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from doubles.tracing_server import PROMPT_TOKENS, VOCABULARY, TracingServer, text_of
 
 from actors.load.workload import Workload, prompt_of
-from actors.tracing import TraceOutcome, TraceRequest, end_ids_of, trace_workload, tracing_config
+from actors.tracing import TraceOutcome, TraceRequest, trace_workload, tracing_config
 from results.failures import Failure
 from results.pool_replay import accepted_lengths
 from results.surface import surface_of
 from results.traces import Trace
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.errors import InputError
-from search_spaces.model_facts import TargetFacts
 
 CONFIG = EngineConfig(layout=(2, 4, 5), triple=Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2), tp_size=1)
 
@@ -165,18 +163,21 @@ def test_an_answer_ends_at_its_end_token(tmp_path: Path) -> None:
     assert point.tokens_by_prompt == (trace.prompts[0].length,)
 
 
-def test_end_tokens_of_a_target(tmp_path: Path) -> None:
-    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
-    facts = TargetFacts(
-        path=tmp_path,
-        architecture="LlamaForCausalLM",
-        model_type="llama",
-        num_layers=8,
-        hidden_size=64,
-        vocab_size=VOCABULARY,
-        config={"eos_token_id": 1},
-    )
-    assert end_ids_of(facts) == {1, 7, 9}
+@pytest.mark.parametrize("tokens", [6, 15])
+def test_an_answer_ends_where_the_baselines_did_and_a_difference_is_reported(tmp_path: Path, tokens: int) -> None:
+    """Whatever is known of end tokens: it is the server's own word."""
+    text = text_of(TEXTS[0], 23)
+    assert text.index(text[9]) == 9
+    load = workload(TEXTS[:2], ignore_eos=False)
+    known = {load.prompts[0].prompt_id: text[:tokens]}
+    with TracingServer() as server:
+        asked = request(load, end_ids=frozenset({text[9]}), expected=known)
+        outcome = trace_workload(server, asked, tmp_path)
+    assert isinstance(outcome, TraceOutcome)
+    lengths = {prompt.prompt_id: prompt.length for prompt in Trace(outcome.folder).prompts}
+    assert lengths[load.prompts[0].prompt_id] == tokens
+    said = f"prompt {load.prompts[0].prompt_id}: the baseline ended it after {tokens} tokens, not after 10"
+    assert outcome.problems == (said,)
 
 
 def test_what_cannot_be_traced(tmp_path: Path) -> None:
