@@ -26,13 +26,14 @@ class SglangFactory:
     """Makes SGLang servers from one specification; `slot`, `device_ids` and `work_dir` are filled in from the group.
 
     With `pools`, servers make room for that triple and are switched between layouts and triples, with CUDA graphs for
-    `graph_batch_sizes`. `room` is the largest triple of all servers of the sweep, switched or not: a server that is
-    traced has room for it.
+    `graph_batch_sizes`; `triples` are those of the sweep. `room` is the largest triple of all servers of the sweep,
+    switched or not: a server that is traced has room for it.
     """
 
     server: ServerSpec
     pools: Triple | None = None
     room: Triple | None = None
+    triples: tuple[Triple, ...] = ()
     graph_batch_sizes: tuple[int, ...] | None = None
 
     def __call__(self, grant: DeviceGrant, *, fresh: bool = False) -> Engine:
@@ -44,7 +45,7 @@ class SglangFactory:
         )
         if self.pools is None or fresh:
             return SglangServer(spec)
-        return SwitchingServer(spec, pools=self.pools, graph_batch_sizes=self.graph_batch_sizes)
+        return SwitchingServer(spec, pools=self.pools, triples=self.triples, graph_batch_sizes=self.graph_batch_sizes)
 
     @property
     def switches(self) -> bool:

@@ -134,6 +134,7 @@ def _sglang_factory(spec: SweepSpec, server: ServerSpec, servers: Sequence[Engin
         server=server,
         pools=room if switches(spec, server.device) else None,
         room=room,
+        triples=tuple(sorted({server.triple for server in servers if server.triple is not None})),
         graph_batch_sizes=graph_batch_sizes(spec, server.device),
     )
 

@@ -67,19 +67,19 @@ class NotSwitched:
     for_good: bool = False
 
 
-def why_not_switchable(running: EngineConfig, wanted: EngineConfig, pools: Triple) -> str | None:
-    """Why `wanted` needs a launch of its own beside a server in `running` with pools for `pools`; None if not."""
-    if running.triple is None or wanted.triple is None or running.layout is None or wanted.layout is None:
+def why_not_switchable(room: EngineConfig, wanted: EngineConfig) -> str | None:
+    """Why `wanted` needs a launch of its own beside a server that was launched as `room`; None if not."""
+    if room.triple is None or wanted.triple is None or room.layout is None or wanted.layout is None:
         return "speculation is switched on or off"
-    if running.tp_size != wanted.tp_size:
-        return f"tp_size {running.tp_size} -> {wanted.tp_size}"
-    if running.flags != wanted.flags:
+    if room.tp_size != wanted.tp_size:
+        return f"tp_size {room.tp_size} -> {wanted.tp_size}"
+    if room.flags != wanted.flags:
         return "other flags"
-    if len(running.layout) != len(wanted.layout):
+    if len(room.layout) != len(wanted.layout):
         return "another number of taps"
     for name in TRIPLE_NAMES:
-        if getattr(wanted.triple, name) > getattr(pools, name):
-            return f"{name} {getattr(wanted.triple, name)} is beyond the server's pools for {pools}"
+        if getattr(wanted.triple, name) > getattr(room.triple, name):
+            return f"{name} {getattr(wanted.triple, name)} is beyond the server's pools for {room.triple}"
     return None
 
 

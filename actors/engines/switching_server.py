@@ -17,6 +17,7 @@ from actors.engines.live_control import (
     with_room,
 )
 from actors.engines.plugin_folder import PLUGIN_NAME, write_plugin_folder
+from actors.engines.rooms import Rooms
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
 from actors.sglang_plugin.orders import ProbeOrder, TraceOrder
@@ -31,9 +32,11 @@ LOG = logging.getLogger(__name__)
 class SwitchingServer:
     """An `Engine` around `SglangServer`. Launches with room for `pools`; switches where layout or triple alone differ.
 
-    A switch that fails becomes a launch whose findings say why; after `MAX_FAILED_SWITCHES` in a row nothing is
-    switched any more (an SGLang without the machinery), nor after one that no rank answered (a plugin that does not
-    load), nor where an argument forbids it.
+    Where SGLang would choose other arguments for a server with room than for the one that is asked, it is launched
+    with less room, and its findings say why; `triples` are those of the sweep (see `Rooms`). A switch that fails
+    becomes a launch whose findings say why; after `MAX_FAILED_SWITCHES` in a row nothing is switched any more (an
+    SGLang without the machinery), nor after one that no rank answered (a plugin that does not load), nor where an
+    argument forbids it.
     """
 
     MAX_FAILED_SWITCHES = 2
@@ -43,6 +46,7 @@ class SwitchingServer:
         spec: ServerSpec,
         *,
         pools: Triple,
+        triples: tuple[Triple, ...] = (),
         graph_batch_sizes: tuple[int, ...] | None = None,
         switch_timeout_s: float = 300.0,
     ) -> None:
@@ -50,18 +54,20 @@ class SwitchingServer:
         self._graph_batch_sizes, self._switch_timeout_s = graph_batch_sizes, switch_timeout_s
         self._control = LiveControl(spec.work_dir / "control")
         self._server = SglangServer(_with_plugin(spec, self._control))
+        self._rooms = Rooms(spec, pools, triples)
+        self._room: EngineConfig | None = None  # as what the server was launched
         self._config: EngineConfig | None = None
         self._launch: LaunchObservation | None = None
         self._failed_switches = 0
         self._ordered = False  # a trace or a probe is on
 
     def apply(self, config: EngineConfig) -> LaunchObservation | Failure:
-        if self._config is None or self._launch is None or self._server.failure_now() is not None:
+        room = self._room
+        if room is None or self._launch is None or self._server.failure_now() is not None:
             return self._relaunch(config, reason=None)
         if config == self._config and not self._ordered:
             return replace(self._launch, weights_loaded=False)
-        refusal = self._refusal(self._config, config)
-        if refusal is not None:
+        if self._refusal(room, config) is not None or self._rooms.difference(room, config) is not None:
             return self._relaunch(config, reason=None)
         switched = self._switch(config)
         if isinstance(switched, NotSwitched):
@@ -71,8 +77,9 @@ class SwitchingServer:
     def trace(self, config: EngineConfig, order: TraceOrder) -> LaunchObservation | Failure:
         """Bring the server into `config` and have rank 0 log every draft's candidate pool, from now to the next order.
 
-        Until the next `apply` every draft misses: nothing measured meanwhile is a measurement. Without CUDA graphs,
-        which would pass by the hook. The caller flushes the server to have the file complete on the disk.
+        Until the next `apply` every draft misses: nothing measured meanwhile is a measurement, so one server with all
+        the room will do for every triple. Without CUDA graphs, which would pass by the hook. The caller flushes the
+        server to have the file complete on the disk.
         """
         return self._ordered_to(config, "trace", trace=order)
 
@@ -87,17 +94,15 @@ class SwitchingServer:
     def _ordered_to(
         self, config: EngineConfig, what: str, *, trace: TraceOrder | None = None, probe: ProbeOrder | None = None
     ) -> LaunchObservation | Failure:
-        running = self._config
-        launches = (
-            running is None or self._server.failure_now() is not None or self._refusal(running, config) is not None
-        )
+        room = self._room
+        launches = room is None or self._server.failure_now() is not None or self._refusal(room, config) is not None
         if launches:
-            launched = self._relaunch(config, reason=None)
+            launched = self._relaunch(config, reason=None, exact=False)
             if isinstance(launched, Failure):
                 return launched
         switched = self._switch(config, trace=trace, probe=probe)
         if isinstance(switched, NotSwitched):
-            self._config = self._launch = None
+            self._forget()
             return Failure(phase="launch", kind="mismatch", message=f"cannot {what}: {switched.reason}")
         return replace(switched, weights_loaded=launches)
 
@@ -112,38 +117,50 @@ class SwitchingServer:
         return self._server.log_tail(max_bytes)
 
     def close(self) -> None:
-        self._config = self._launch = None
+        self._forget()
         self._server.close()
 
-    def _refusal(self, running: EngineConfig, wanted: EngineConfig) -> str | None:
+    def _forget(self) -> None:
+        """Whatever runs now is no server to go on with."""
+        self._room = self._config = self._launch = None
+        self._ordered = False
+
+    def _refusal(self, room: EngineConfig, wanted: EngineConfig) -> str | None:
         if self._failed_switches >= self.MAX_FAILED_SWITCHES:
             return "switching has failed before"
         never = self._forbidden(wanted)
         if never is not None:
             return never
-        return why_not_switchable(running, wanted, self._pools)
+        return why_not_switchable(room, wanted)
 
-    def _relaunch(self, config: EngineConfig, reason: NotSwitched | None) -> LaunchObservation | Failure:
-        """Launch `config`, by way of a larger one where that leaves room to switch later."""
-        self._config = self._launch = None
-        self._ordered = False
+    def _relaunch(
+        self, config: EngineConfig, reason: NotSwitched | None, *, exact: bool = True
+    ) -> LaunchObservation | Failure:
+        """Launch `config`, by way of a larger one where that leaves room to switch later.
+
+        With `exact` the larger one is, but for the triple, what SGLang makes of `config` itself.
+        """
+        self._forget()
         never = self._forbidden(config)
-        trusted = self._failed_switches < self.MAX_FAILED_SWITCHES and never is None
-        first = with_room(config, self._pools) if trusted else config
+        room, less = config, None
+        if self._failed_switches < self.MAX_FAILED_SWITCHES and never is None:
+            room, less = self._rooms.to_launch(config) if exact else (with_room(config, self._pools), None)
         self._control.forget()
         # anew: else a server that was launched like this would be kept, whatever it runs by now
-        launched = self._server.apply(first, anew=True)
+        launched = self._server.apply(room, anew=True)
         if isinstance(launched, Failure):
             return launched
-        self._config, self._launch = first, launched
-        if first != config:
+        self._room, self._config, self._launch = room, room, launched
+        if room != config:
             switched = self._switch(config)
             if isinstance(switched, NotSwitched):
-                return self._relaunch(config, reason=switched)
+                return self._relaunch(config, reason=switched, exact=exact)
             launched = switched
         why = never if reason is None else reason.reason
-        # of this trial only: those that are switched to later were not launched anew
-        return launched if why is None else replace(launched, findings=(*launched.findings, f"launched anew: {why}"))
+        # of this trial only: those that are switched to later were not launched
+        told = [f"launched anew: {why}"] if why is not None else []
+        told += [f"launched with less room: {less}"] if less is not None else []
+        return replace(launched, findings=(*launched.findings, *told))
 
     def _switch(
         self, config: EngineConfig, *, trace: TraceOrder | None = None, probe: ProbeOrder | None = None
@@ -193,8 +210,9 @@ class SwitchingServer:
 
         `/server_info` goes on showing what the server was started with; the ranks themselves said what runs.
         """
-        launch = self._launch
+        launch, room = self._launch, self._room
         assert launch is not None
+        assert room is not None
         assert config.layout is not None
         runs = {f"speculative_{name}": getattr(config.triple, name) for name in TRIPLE_NAMES}
         ids = override_ids(self._spec, config.layout)
@@ -212,7 +230,7 @@ class SwitchingServer:
             files=() if path is None else ((str(path), path.read_text(encoding="utf-8")),),
             effective_args={**launch.effective_args, **runs},
             switch_s=switched.elapsed_s,
-            pools=self._pools,
+            pools=room.triple,
             graphs_s=switched.graphs_s,
             graphs_gb=switched.graphs_gb,
         )

@@ -16,10 +16,12 @@ accept           [good, bad] chance that one draft is accepted (default [0.8, 0.
 grandchildren    true: also start one sleeper in the same group and one in its own session
 ignore_sigterm   true: SIGTERM does nothing
 override         {"tp_size": 7, ...} put over what /server_info says
+backends         [for topk 1, for a tree] attention backend that its arguments are resolved to
 on_order         what the ranks do when a flush brings an order (into SPECSWEEP_CONTROL): "obey" (a trace too), "die"
                  (once, noted in the file `marker`), "error" (rank 0), "silent" (the last rank), "other layers" (they
                  say that they capture others), "hold" (part of the old state stays); without it they have no plugin
 count_file       path; one line is appended per start: the launches of a study can be counted
+questions        path; one line per question about arguments is appended: how many, and CUDA_VISIBLE_DEVICES
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def parse_args(argv: list[str]) -> dict[str, Any]:
     return args
 
 
-def resolve(args: dict[str, Any]) -> dict[str, Any]:
+def resolve(args: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
     """What SGLang makes of the speculative numbers (speculative_hook.py, `_handle_eagle_family`)."""
     info = {"tp_size": 1, "pp_size": 1, "base_gpu_id": 0, "speculative_algorithm": None, "api_key": None} | args
     steps, topk, tokens = (args.get(f"speculative_{name}") for name in TRIPLE)
@@ -74,6 +76,8 @@ def resolve(args: dict[str, Any]) -> dict[str, Any]:
     for name, value in zip(TRIPLE, (steps, topk, tokens), strict=True):
         info[f"speculative_{name}"] = value
     info.setdefault("max_running_requests", 48)
+    if "backends" in plan:
+        info.setdefault("attention_backend", plan["backends"][topk not in (None, 1)])
     return info
 
 
@@ -280,12 +284,17 @@ def mode_of(plan: dict[str, Any], info: dict[str, Any]) -> str:
     return plan.get("mode", "serve") if hit else "serve"
 
 
+def read_plan() -> dict[str, Any]:
+    plan: dict[str, Any] = json.loads(os.environ.get("FAKE_SGLANG") or "{}")
+    return plan
+
+
 def serve(argv: list[str]) -> None:
-    plan = json.loads(os.environ.get("FAKE_SGLANG") or "{}")
+    plan = read_plan()
     if count_file := plan.get("count_file"):
         with Path(count_file).open("a", encoding=ENCODING) as lines:
             lines.write(json.dumps(argv) + "\n")
-    info = resolve(parse_args(argv))
+    info = resolve(parse_args(argv), plan)
     mode = mode_of(plan, info)
     if mode == "port_in_use_once":
         marker = Path(plan["marker"])
@@ -308,7 +317,11 @@ def answer_question(argv: list[str]) -> None:
     if argv[0] == "find":
         answer: dict[str, Any] = {"version": VERSION, "stand_ins": []}
     else:
-        answer = {"rows": [{"error": None, "args": resolve(parse_args(words))} for words in json.load(sys.stdin)]}
+        plan, settings = read_plan(), json.load(sys.stdin)
+        if "questions" in plan:
+            with Path(plan["questions"]).open("a", encoding=ENCODING) as lines:
+                lines.write(json.dumps([len(settings), os.environ.get("CUDA_VISIBLE_DEVICES")]) + "\n")
+        answer = {"rows": [{"error": None, "args": resolve(parse_args(words), plan)} for words in settings]}
     print(json.dumps(answer))
 
 

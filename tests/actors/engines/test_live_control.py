@@ -46,7 +46,7 @@ ORDER = Order(
     ],
 )
 def test_only_layout_and_triple_within_the_pools_are_switched(wanted: EngineConfig, reason: str | None) -> None:
-    assert why_not_switchable(configuration(), wanted, POOLS) == reason
+    assert why_not_switchable(with_room(configuration(), POOLS), wanted) == reason
 
 
 def test_room_is_the_larger_of_both_in_every_number() -> None:
