@@ -6,19 +6,20 @@ Explicit run ids are used all the way, so `MLFLOW_RUN_ID` and active runs of the
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from results.measured_settings import MeasuredSetting
 from results.mlflow_connection import connect, metric_entities, one_line, param_entities, tag_entities
 from results.mlflow_fields import (
     record_digest,
     run_fields,
     run_name,
     run_params,
-    speedup_metrics,
     speedups_of,
     start_tags,
     throughput_baselines,
@@ -32,6 +33,7 @@ from search_spaces.errors import EnvironmentProblem
 logger = logging.getLogger(__name__)
 
 DIGEST_TAG = "sweep.record_sha256"
+STUDY_ID_TAG = "sweep.study_id"
 ARTIFACTS = (LOG_FILE, LAUNCH_FILE, SERVER_INFO_FILE, RECORD_FILE)
 
 
@@ -47,14 +49,20 @@ class SyncReport:
 class MlflowView:
     """Writes one study's runs. Nothing here may stop a sweep: after opening, only `sync` raises.
 
-    When a write fails it is logged, `needs_sync` becomes True and the study's marker file is made; `sync` removes it.
+    On a server that several people use, their studies of one name share an experiment. A run belongs to this study when
+    it carries the id in its `study.json`; a study from before there were ids has none, and the runs that carry none.
+
+    When a write fails it is logged, `needs_sync` becomes True and the study's marker file is made; `sync` removes it,
+    unless this is a `copy` beside the store that the study writes to.
     Not thread-safe; one driver writes.
     """
 
-    def __init__(self, client: Any, experiment_id: str, study: str, folder: StudyFolder) -> None:
+    def __init__(self, client: Any, experiment_id: str, study: str, folder: StudyFolder, *, copy: bool = False) -> None:
+        self._copy = copy
         self._client = client
         self._experiment_id = experiment_id
         self._study = study
+        self._study_id: str | None = (folder.study() or {}).get("id")
         self._folder = folder
         self._run_ids: dict[str, str] = {}
         self._killed_run_ids: dict[str, str] = {}
@@ -62,7 +70,14 @@ class MlflowView:
 
     @classmethod
     def open_or_fail(
-        cls, uri: str, folder: StudyFolder, *, study: str, experiment: str | None = None, artifact_root: Path
+        cls,
+        uri: str,
+        folder: StudyFolder,
+        *,
+        study: str,
+        experiment: str | None = None,
+        artifact_root: Path,
+        copy: bool = False,
     ) -> MlflowView:
         """Connect and find or create the experiment (default: the study's name); a deleted one is restored.
 
@@ -70,7 +85,7 @@ class MlflowView:
         for itself. InputError for a URI that MLflow does not serve, EnvironmentProblem when it cannot be reached.
         """
         client, experiment_id = connect(uri, experiment or study, artifact_root)
-        return cls(client, experiment_id, study, folder)
+        return cls(client, experiment_id, study, folder, copy=copy)
 
     def start_run(
         self,
@@ -90,7 +105,7 @@ class MlflowView:
 
         def start() -> None:
             earlier = trial_id if trial_id in self._killed_run_ids else retry_of
-            tags = start_tags(self._study, trial_id, role, earlier)
+            tags = self._start_tags(trial_id, role, earlier)
             if earlier in self._killed_run_ids:
                 tags["retry_of_run"] = self._killed_run_ids[earlier]
             run = self._client.create_run(
@@ -105,16 +120,22 @@ class MlflowView:
         self._attempt(f"start of trial {trial_id}", start)
 
     def finish(self, record: TrialRecord, records: Sequence[TrialRecord] = ()) -> None:
-        """A trial's record is stored: complete its run and end it. `records` give the baselines for its speedup."""
+        """A trial's record is stored: complete its run and end it. `records` give the baselines for its speedup.
+
+        A baseline changes the speedups of the runs before it, which are brought up to date.
+        """
 
         def finish() -> None:
-            others = [other for other in records if other.trial_id != record.trial_id]
-            speedups = speedups_of(record, throughput_baselines([*others, record]))
+            known = [*(other for other in records if other.trial_id != record.trial_id), record]
+            baselines = throughput_baselines(known)
+            speedups = speedups_of(record, baselines)
             run_id = self._run_ids.pop(record.trial_id, None)
             if run_id is None:
                 self._create(record, speedups)
             else:
                 self._complete(run_id, record, speedups)
+            if record.effective.is_baseline:
+                self._bring_up_to_date(known[:-1], baselines)
 
         self._attempt(f"end of trial {record.trial_id}", finish)
 
@@ -158,7 +179,8 @@ class MlflowView:
         except Exception as error:
             raise EnvironmentProblem(f"MLflow: {one_line(error)}") from None
         self.needs_sync = False
-        self._folder.stale_view_path.unlink(missing_ok=True)
+        if not self._copy:
+            self._folder.stale_view_path.unlink(missing_ok=True)
         return report
 
     def _synchronise(self, records: Sequence[TrialRecord]) -> SyncReport:
@@ -180,7 +202,7 @@ class MlflowView:
                 self._create(record, speedups)
                 written.append(record.trial_id)
             else:
-                self._update_speedups(current, record, speedups)
+                self._update(current, record, speedups)
                 unchanged.append(record.trial_id)
         return SyncReport(written=tuple(written), unchanged=tuple(unchanged), removed=removed)
 
@@ -188,10 +210,14 @@ class MlflowView:
         run = self._client.create_run(
             self._experiment_id,
             start_time=int(record.started_at_unix_s * 1000),
-            tags=start_tags(self._study, record.trial_id, record.role, record.retry_of),
+            tags=self._start_tags(record.trial_id, record.role, record.retry_of),
             run_name=run_name(record.trial_id, record.effective),
         )
         self._complete(run.info.run_id, record, speedups)
+
+    def _start_tags(self, trial_id: str, role: str, retry_of: str | None) -> dict[str, str]:
+        tags = start_tags(self._study, trial_id, role, retry_of)
+        return tags if self._study_id is None else {**tags, STUDY_ID_TAG: self._study_id}
 
     def _complete(self, run_id: str, record: TrialRecord, speedups: Mapping[CellKey, float]) -> None:
         """Artifacts, values and status; the digest comes last, so that a half-written run is written anew by `sync`."""
@@ -221,18 +247,27 @@ class MlflowView:
         }
         return {name: value for name, value in renamed.items() if name not in logged}
 
-    def _update_speedups(self, run: Any, record: TrialRecord, speedups: Mapping[CellKey, float]) -> None:
-        """A baseline that came later changes a speedup, which no record holds."""
-        metrics = {
-            name: value for name, value in speedup_metrics(speedups).items() if run.data.metrics.get(name) != value
-        }
+    def _bring_up_to_date(self, records: Sequence[TrialRecord], baselines: Sequence[MeasuredSetting]) -> None:
+        known = {record_digest(record): record for record in records}
+        for run in self._runs():
+            record = known.get(run.data.tags.get(DIGEST_TAG, ""))
+            if record is not None:
+                self._update(run, record, speedups_of(record, baselines))
+
+    def _update(self, run: Any, record: TrialRecord, speedups: Mapping[CellKey, float]) -> None:
+        """Log what a complete run lacks: a baseline that came later changes a speedup, which no record holds, and a
+        later version of this package may compute more from the same record."""
+        found = run_fields(record, speedups).metrics
+        metrics = {name: value for name, value in found.items() if run.data.metrics.get(name) != value}
         if metrics:
-            steps = {name: 1 + len(self._client.get_metric_history(run.info.run_id, name)) for name in metrics}
-            at_ms = int(record.finished_at_unix_s * 1000)
+            # MLflow shows the value of the highest step, and of the latest time among equal ones
+            ended, now = record.finished_at_unix_s, time.time()
+            steps = dict.fromkeys(metrics, max(0, int(now - ended)))
+            at_ms = int(max(ended, now) * 1000) + 1
             self._client.log_batch(run.info.run_id, metrics=metric_entities(metrics, at_ms, steps))
 
     def _runs(self) -> list[Any]:
-        """All runs of this study, deleted ones excepted."""
+        """All runs of this study, deleted ones excepted; not those of another study of the same name."""
         found: list[Any] = []
         token: str | None = None
         while True:
@@ -242,7 +277,7 @@ class MlflowView:
                 max_results=1000,
                 page_token=token,
             )
-            found += page
+            found += [run for run in page if run.data.tags.get(STUDY_ID_TAG) == self._study_id]
             token = page.token
             if not token:
                 return found

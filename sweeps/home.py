@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,8 +204,13 @@ def save_spec(place: StudyPlace, spec: SweepSpec) -> None:
         place.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{place.folder}: cannot be written: {error.strerror}") from error
-    identities = {key: checkpoint_identity(getattr(spec, key)) for key in MODELS}
-    place.records.write_study({"schema": STUDY_SCHEMA, "study": spec.study, **identities})
+    content = {"schema": STUDY_SCHEMA, "study": spec.study}
+    content |= {key: checkpoint_identity(getattr(spec, key)) for key in MODELS}
+    # what tells it from another study of its name; one from before there were ids goes on without
+    study_id = (place.records.study() or {}).get("id") if place.exists else uuid.uuid4().hex
+    if study_id is not None:
+        content["id"] = study_id
+    place.records.write_study(content)
     place.records.write_file(place.spec_file, dump_snapshot(spec))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from results.mlflow_view import MlflowView
 from results.records import TrialRecord
@@ -12,11 +12,11 @@ from sweeps.tasks import Task
 
 
 class MlflowObserver:
-    """Writes each attempt to the view. `records` gives what is stored, for speedups over baselines."""
+    """Writes each attempt to the view. `records` are those that are stored already, for speedups over baselines."""
 
-    def __init__(self, view: MlflowView, records: Callable[[], tuple[TrialRecord, ...]]) -> None:
+    def __init__(self, view: MlflowView, records: Sequence[TrialRecord]) -> None:
         self._view = view
-        self._records = list(records())
+        self._records = list(records)
 
     def started(self, task: Task) -> None:
         self._view.start_run(

@@ -20,10 +20,10 @@ def tracking_observers(spec: SweepSpec, place: StudyPlace, folder: StudyFolder) 
         folder,
         study=spec.study,
         experiment=spec.tracking.experiment,
-        artifact_root=place.home / "mlflow-artifacts",
+        artifact_root=place.artifact_root,
     )
     records = folder.records()
     view.close_dead_runs()
     if records:
         view.sync(records)
-    return [MlflowObserver(view, lambda: records)]
+    return [MlflowObserver(view, records)]

@@ -20,9 +20,14 @@ def sync(study: Study, *, overrides: Overrides = None, as_json: AsJson = False) 
     place = find_study(study, home_folder())
     spec = place.read_spec(tuple(overrides or ()))
     records = place.records.records()
-    uri = place.tracking_uri(spec)
+    uri, own = place.tracking_uri(spec), place.read_spec()
     view = MlflowView.open_or_fail(
-        uri, place.records, study=spec.study, experiment=spec.tracking.experiment, artifact_root=place.artifact_root
+        uri,
+        place.records,
+        study=spec.study,
+        experiment=spec.tracking.experiment,
+        artifact_root=place.artifact_root,
+        copy=(uri, spec.tracking.experiment) != (place.tracking_uri(own), own.tracking.experiment),
     )
     done = view.sync(records)
     if as_json:

@@ -35,8 +35,9 @@ def done(tracked: TrackedStudy, trial_id: str = "t1", throughput: float = 180.0,
     return made
 
 
-def baseline(tracked: TrackedStudy, throughput: float = 100.0):
-    made = record("b1", config(None, None), cells=[summary(throughput=throughput, accept_length=None)], role="baseline")
+def baseline(tracked: TrackedStudy, throughput: float = 100.0, trial_id: str = "b1", **changes):
+    cells = [summary(throughput=throughput, accept_length=None)]
+    made = record(trial_id, config(None, None), cells=cells, role="baseline", **changes)
     made = replace(made, study=tracked.name)
     tracked.folder.write_trial(made, {}, LOG)
     return made
@@ -196,6 +197,37 @@ def test_a_later_baseline_brings_the_speedup(tracked: TrackedStudy) -> None:
     assert speedups["t1"] == pytest.approx(2.0)
 
 
+def test_every_later_baseline_changes_the_speedups_that_stand_there(tracked: TrackedStudy) -> None:
+    """The report divides by the mean of all baselines; so does the view, without a `sync`."""
+    past = 1_700_000_000.0
+    first, made = baseline(tracked, at_s=past), done(tracked, at_s=past)
+    tracked.view.finish(first)
+    tracked.view.finish(made, [first])
+    middle, last = baseline(tracked, 50.0, "b2", at_s=past), baseline(tracked, 120.0, "b3", at_s=past)
+    tracked.view.finish(middle, [first, made])
+    tracked.view.finish(last, [first, made, middle])
+    by_trial = {run.data.tags["trial_id"]: run for run in tracked.runs()}
+    assert by_trial["t1"].data.metrics["speedup"] == pytest.approx(2.0)
+    assert by_trial["t1"].data.metrics["speedup_c1"] == pytest.approx(2.0)
+    assert by_trial["b1"].data.metrics["speedup"] == pytest.approx(10 / 9)
+    live = view_of(tracked)
+    assert tracked.view.sync([first, made, middle, last]).unchanged == ("b1", "t1", "b2", "b3")
+    assert view_of(tracked) == live
+
+
+def test_sync_adds_what_a_later_version_computes_from_the_same_record(
+    tracked: TrackedStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = done(tracked)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("results.mlflow_fields._LATENCIES", ())
+        tracked.view.finish(made)
+    assert "tpot_ms_p50" not in tracked.runs()[0].data.metrics
+    assert tracked.view.sync([made]).unchanged == ("t1",)
+    (run,) = tracked.runs()
+    assert run.data.metrics["tpot_ms_p50"] == made.cells[0].tpot_ms_p50
+
+
 DEAD_DRIVER = """
 import os, signal, sys
 sys.path[:0] = [sys.argv[1], sys.argv[2]]
@@ -288,6 +320,62 @@ def test_an_mlflow_that_fails_later_stops_nothing_and_is_mended_by_sync(
     assert tracked.view.sync([made]).written == ("t1",)
     assert not tracked.view.needs_sync
     assert not tracked.folder.stale_view_path.exists()
+
+
+def test_a_copy_in_another_store_leaves_the_marker_of_the_studys_own(tracked: TrackedStudy) -> None:
+    made = done(tracked)
+    tracked.folder.stale_view_path.touch()
+    copy = MlflowView.open_or_fail(
+        tracked.uri,
+        tracked.folder,
+        study=tracked.name,
+        experiment=f"{tracked.name}-copy",
+        artifact_root=tracked.artifact_root,
+        copy=True,
+    )
+    assert copy.sync([made]).written == ("t1",)
+    assert tracked.folder.stale_view_path.exists()
+    tracked.reopened().sync([made])
+    assert not tracked.folder.stale_view_path.exists()
+
+
+def namesake(tracked: TrackedStudy, path: Path, study_id: str | None) -> TrackedStudy:
+    """Somebody else's study of the same name on the same server."""
+    folder = StudyFolder(path)
+    folder.open_for_write()
+    if study_id is not None:
+        folder.write_study({"id": study_id})
+    other = replace(tracked, folder=folder)
+    return replace(other, view=other.reopened())
+
+
+@pytest.mark.parametrize("ids", [("aa", "bb"), ("aa", None), (None, "bb")])
+def test_two_studies_of_one_name_leave_each_others_runs_alone(
+    tracked: TrackedStudy, tmp_path: Path, ids: tuple[str | None, str | None]
+) -> None:
+    ours, theirs = (namesake(tracked, tmp_path / f"study{at}", one) for at, one in enumerate(ids))
+    start(theirs.view)
+    assert ours.view.close_dead_runs() == ()
+    assert tracked.runs()[0].info.status == "RUNNING"
+    their_record = done(theirs)
+    theirs.view.finish(their_record)
+    our_record = done(ours, throughput=90.0)
+    ours.view.finish(our_record)
+    start(ours.view, "t2")
+    for one, made in ((ours, our_record), (theirs, their_record)):
+        report = one.reopened().sync([made])
+        assert (report.written, report.unchanged, report.removed) == ((), ("t1",), 0)
+    start(theirs.view, "t2")
+    assert theirs.reopened().close_dead_runs() == ("t2",)
+    assert sorted(run.info.status for run in tracked.runs()) == ["FINISHED", "FINISHED", "KILLED", "RUNNING"]
+
+
+def test_a_study_from_before_there_were_ids_keeps_its_runs(tracked: TrackedStudy) -> None:
+    made = done(tracked)
+    tracked.view.finish(made)
+    tracked.folder.write_study({"study": tracked.name})
+    assert tracked.reopened().sync([made]).unchanged == ("t1",)
+    assert "sweep.study_id" not in tracked.runs()[0].data.tags
 
 
 def test_a_deleted_experiment_is_restored(tracked: TrackedStudy) -> None:

@@ -51,6 +51,20 @@ def test_a_saved_study_is_found_by_name_and_by_folder(tmp_path: Path, monkeypatc
     assert by_name.tracking_uri(spec) == f"sqlite:///{home}/mlflow.db"
 
 
+def test_a_study_has_an_id_from_its_first_day_and_keeps_it(tmp_path: Path) -> None:
+    spec = load_spec(write_spec(tmp_path))
+    places = [claim_study(spec, tmp_path / home) for home in ("one", "two")]
+    for place in places:
+        save_spec(place, spec)
+    first, second = (place.records.study()["id"] for place in places)
+    assert first != second
+    save_spec(places[0], spec)
+    assert places[0].records.study()["id"] == first
+    places[1].records.write_study({"study": "case"})  # as it was before there were ids
+    save_spec(places[1], spec)
+    assert "id" not in places[1].records.study()
+
+
 def test_an_unknown_study_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no study 'cese' in .*; there is none yet"):
         find_study("cese", tmp_path)
