@@ -14,6 +14,7 @@ Kind = Literal[
     "mismatch",  # the server runs something else than was asked and predicted
     "simulated",  # acceptance is simulated, so nothing measured would be true
     "port_in_use",
+    "environment",  # variables are set where servers start under which nothing is to be measured
     "no_engine",  # SGLang is not importable in the engine's interpreter
     "client",  # requests failed although the server lives
     "no_metric",  # measured, but the objective's value is missing

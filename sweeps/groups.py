@@ -11,6 +11,7 @@ from pathlib import Path
 
 from actors.engine_factories import SglangFactory
 from actors.engines.devices import has_gpu
+from actors.engines.environment import find_poison
 from actors.engines.preflight import FoundEngine, find_engine
 from actors.engines.server_spec import ServerSpec
 from actors.gpu_group import EngineFactory
@@ -37,13 +38,19 @@ def servers_of(plan: SweepPlan) -> tuple[EngineConfig, ...]:
 
 def check_environment(spec: SweepSpec) -> FoundEngine | None:
     """What can be told within a second or two, before any Ray: EnvironmentProblem when nothing listens at the cluster's
-    address, or a GPU that a Ray of our own would need or SGLang is missing. The engine found; None when the spec names
-    a server that runs already."""
+    address, when a Ray of our own would need a GPU that is missing or pass on a variable under which nothing is to be
+    measured, or when SGLang is missing. The engine found; None when the spec names a server that runs already."""
     address = ClusterAddress(address=spec.cluster.address)
     check_listens(address)
-    if spec.engine.device == "cuda" and address.resolve(os.environ) is None and not has_gpu():
+    ours = address.resolve(os.environ) is None
+    if spec.engine.device == "cuda" and ours and not has_gpu():
         raise EnvironmentProblem("engine.device: cuda was asked for but this machine has no GPU; legal here: cpu, auto")
-    return find_engine(spec.engine.python or sys.executable) if spec.engine.kind == "sglang" else None
+    if spec.engine.kind != "sglang":
+        return None
+    poison = find_poison(os.environ) if ours else None
+    if poison is not None:
+        raise EnvironmentProblem(poison)
+    return find_engine(spec.engine.python or sys.executable)
 
 
 def sweep_id(study: str, folder: Path) -> str:

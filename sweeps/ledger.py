@@ -12,7 +12,7 @@ from search_spaces.config import EngineConfig
 TEACHES: frozenset[str] = frozenset({"bad_config", "oom", "crash", "mismatch"})
 """Failure kinds that the configuration itself caused: the search learns that such settings are bad."""
 
-FATAL: frozenset[str] = frozenset({"no_engine", "simulated"})
+FATAL: frozenset[str] = frozenset({"environment", "no_engine", "simulated"})
 """Failure kinds that every further trial would meet as well: the sweep stops."""
 
 SEARCH_ROLES: frozenset[str] = frozenset({"search", "suspect", "reference"})

@@ -37,7 +37,7 @@ POISON: Mapping[str, str] = {
 NO_PROXY = ("NO_PROXY", "no_proxy")
 """SGLang sends requests to itself on the loopback address, which no proxy can reach."""
 
-_INHERITED = "is set where the actor runs (inherited from Ray's environment?); unset it there"
+_INHERITED = "is set where servers would start (a Ray worker has its node's environment); unset it there"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ def build_environment(
     """
     problem = find_poison(inherited)
     if problem:
-        return Failure(phase="launch", kind="simulated" if "simulated" in problem else "bad_config", message=problem)
+        return Failure(phase="launch", kind="simulated" if is_simulating(inherited) else "environment", message=problem)
     simulating = is_simulating(spec.environment)
     if simulating and not spec.allow_simulated:
         message = f"simulated acceptance is on: engine.env sets {simulating}, so nothing measured would be true"

@@ -7,6 +7,7 @@ from loop_sweeps import Sweep, failing
 from search_doubles import setting, succeed
 
 from actors.job import TrialJob, TrialOutcome
+from results.failures import Kind
 from search_spaces.errors import EnvironmentProblem
 from sweeps.baselines import MAX_CONFIRMED
 from sweeps.budget import Budget
@@ -87,11 +88,12 @@ def test_an_interrupted_search_trial_is_begun_again_with_its_count() -> None:
     assert (first.trial_id, first.attempt, first.retry_of) == ("t0002-a2", 2, "t0000-a1")
 
 
-def test_a_failure_that_every_trial_would_meet_stops_the_sweep_and_loses_no_trial() -> None:
+@pytest.mark.parametrize("kind", ["no_engine", "environment", "simulated"])
+def test_a_failure_that_every_trial_would_meet_stops_the_sweep_and_loses_no_trial(kind: Kind) -> None:
     sweep = Sweep(fixed=())
     sweep.study.add(setting(steps=2, tokens=2), role="suspect", label="suspect")
-    sweep.pool.run = failing("no_engine")
-    with pytest.raises(EnvironmentProblem, match="trial t0000-a1: because of no_engine"):
+    sweep.pool.run = failing(kind)
+    with pytest.raises(EnvironmentProblem, match=f"trial t0000-a1: because of {kind}"):
         sweep.run()
     assert sweep.study.kept[0].was_lost
     after = sweep.again()

@@ -255,6 +255,15 @@ def test_an_interpreter_without_sglang_is_code_3(fresh: Path, capsys: Capture) -
     assert "has no SGLang (no module named sglang)" in refused(capsys, ["run", str(fresh)], 3)
 
 
+@pytest.mark.parametrize("variable", ["SGLANG_SIMULATE_ACC_LEN", "SGLANG_IS_IN_CI", "MLFLOW_RUN_ID"])
+def test_a_variable_under_which_nothing_is_to_be_measured_is_code_3_before_anything_starts(
+    fresh: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv(variable, "1")
+    assert variable in refused(capsys, ["run", str(fresh)], 3)
+
+
 def test_a_port_in_use_is_bad_input(fresh: Path, capsys: Capture) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -67,8 +67,8 @@ def test_uuids_of_gpus_are_passed_as_they_are(tiny_pair: TinyPair, tmp_path: Pat
     [
         ("SGLANG_SIMULATE_ACC_LEN", "3.24", "simulated"),
         ("SGLANG_SIMULATE_UNIFORM_EXPERTS", "1", "simulated"),
-        ("SGLANG_IS_IN_CI", "true", "bad_config"),
-        ("MLFLOW_RUN_ID", "0123456789abcdef", "bad_config"),
+        ("SGLANG_IS_IN_CI", "true", "environment"),
+        ("MLFLOW_RUN_ID", "0123456789abcdef", "environment"),
     ],
 )
 def test_poison_in_the_actors_environment_is_refused(cuda: ServerSpec, variable: str, value: str, kind: str) -> None:
