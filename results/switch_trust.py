@@ -8,14 +8,18 @@ what two launches differ by.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from results.cell_acceptance import acceptance_pairs
+from results.launch_noise import repeated_values
 from results.loads import load_words
-from results.measured_settings import MeasuredSetting, RowsOf, measured_settings
+from results.measured_settings import MeasuredSetting, RowsOf, loads_of, measured_settings
 from results.noise import NoiseFloor, log_half_width, noise_floor
+from results.objective import Objective
+from results.observations import LaunchObservation
+from results.paired_intervals import PairedIntervals
 from results.records import TrialRecord
 from results.request_table import CellKey
 from results.stats import Pair, overlapping_ratio
@@ -137,47 +141,56 @@ class SwitchTrust:
 
 
 def judge_switching(records: Sequence[TrialRecord], rows_of: RowsOf) -> SwitchTrust:
-    """Compare every setting that was measured both ways, at every load that both saw."""
-    groups = [group for group in measured_settings(records) if not group.effective.is_baseline]
+    """Compare every setting that was measured both ways, at every load at which both have a cell that is ranked."""
+    groups = measured_settings(records)
     checks: list[BothWays] = []
     noise: NoiseFloor | None = None
     for group in groups:
-        switched = [record for record in group.measured if _is_switched(record)]
-        fresh = [record for record in group.measured if _is_fresh(record)]
-        if not switched or not fresh:
-            continue
-        noise = noise or _noise(records)
-        for load, one in _cells(switched[0]).items():
-            other = _cells(fresh[0]).get(load)
-            if other is not None and one.workload_id == other.workload_id:
-                checks.append(_compare(group, load, ((switched[0], one), (fresh[0], other)), rows_of, noise))
+        switched, fresh = _first_ranked(_switched(group)), _first_ranked(_fresh(group))
+        for load, one in switched.items() if not group.effective.is_baseline else ():
+            other = fresh.get(load)
+            if other is not None and one[1].workload_id == other[1].workload_id:
+                noise = noise or _noise(groups, loads_of(records), rows_of)
+                checks.append(_compare(group, load, (one, other), rows_of, noise))
     return SwitchTrust(checks=tuple(checks))
 
 
-def _is_switched(record: TrialRecord) -> bool:
-    return record.launch is not None and record.launch.switch_s is not None
-
-
-def _is_fresh(record: TrialRecord) -> bool:
-    return record.launch is not None and record.launch.switch_s is None and record.launch.weights_loaded
-
-
-def _cells(record: TrialRecord) -> dict[CellKey, CellSummary]:
-    return {(cell.concurrency, cell.request_rate): cell for cell in record.cells}
-
-
-def _noise(records: Sequence[TrialRecord]) -> NoiseFloor:
-    """Between equal launches, at any load. Switched and fresh ones are never taken for repeats of each other."""
-    values: dict[tuple[str, bool, CellKey], list[float]] = {}
-    for record in records:
-        for load, cell in _cells(record).items() if record.ok else ():
-            if cell.output_throughput is not None and cell.output_throughput.value > 0:
-                key = (record.effective.identity, _is_switched(record), load)
-                values.setdefault(key, []).append(cell.output_throughput.value)
-    return noise_floor(list(values.values()))
-
-
 Side = tuple[TrialRecord, CellSummary]
+
+
+def _switched(group: MeasuredSetting) -> MeasuredSetting:
+    return _only(group, lambda launch: launch.switch_s is not None)
+
+
+def _fresh(group: MeasuredSetting) -> MeasuredSetting:
+    return _only(group, lambda launch: launch.switch_s is None and launch.weights_loaded)
+
+
+def _only(group: MeasuredSetting, wanted: Callable[[LaunchObservation], bool]) -> MeasuredSetting:
+    kept = tuple(record for record in group.records if record.launch is not None and wanted(record.launch))
+    return replace(group, records=kept)
+
+
+def _first_ranked(group: MeasuredSetting) -> dict[CellKey, Side]:
+    """By load, the first cell that may be compared: failures or a warm cache make another throughput."""
+    found: dict[CellKey, Side] = {}
+    for record in group.measured:
+        for cell in record.cells:
+            if cell.ranked:
+                found.setdefault(cell.load, (record, cell))
+    return found
+
+
+def _noise(groups: Sequence[MeasuredSetting], loads: Sequence[CellKey], rows_of: RowsOf) -> NoiseFloor:
+    """Between equal launches, at any load. Switched and fresh ones are never taken for repeats of each other."""
+    alike = [kind(group) for group in groups for kind in (_switched, _fresh)]
+    intervals, values, selected = PairedIntervals(rows_of), [], False
+    for concurrency, rate in loads:
+        objective = Objective(concurrency=None if rate is not None else concurrency, request_rate=rate)
+        repeated, chosen = repeated_values(alike, objective, intervals=intervals)
+        values += repeated
+        selected |= chosen
+    return noise_floor(values, selected=selected)
 
 
 def _compare(

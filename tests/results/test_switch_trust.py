@@ -12,6 +12,7 @@ from results.cells import summarise_cell
 from results.observations import CellObservation, RequestRow
 from results.records import Role, TrialRecord
 from results.request_table import CellKey
+from results.summary import scaled
 from results.switch_trust import SwitchTrust, judge_switching
 from search_spaces.config import EngineConfig, Setting
 
@@ -34,18 +35,25 @@ class Rows:
         fresh: bool = False,
         role: Role = "search",
         effective: EngineConfig = CONFIG,
+        prompts: int = 8,
+        warm: bool = False,
+        pid: int = 1,
     ) -> Rows:
+        """One trial: `prompts` of its workload's 8 were sent, `warm` with all of them in the prefix cache."""
         trial = f"t{len(self.records)}"
         rows = tuple(
             replace(
                 row(name, tokens=41, finished_s=(i + 1) * seconds / 8, steps=count, triple=CONFIG.triple),
                 sent_s=i * seconds / 8,
+                cached_tokens=4 if warm else 0,
             )
             for i, (name, count) in enumerate(zip(PROMPTS, steps, strict=True))
-        )
+        )[:prompts]
         observed: CellObservation = replace(cell(seconds=seconds, triple=CONFIG.triple), rows=rows)
         self._rows[trial] = {(1, None): rows}
-        started = launch() if fresh else replace(launch(), switch_s=0.4, weights_loaded=False)
+        started = replace(launch(), pid=pid)
+        if not fresh:
+            started = replace(started, switch_s=0.4, weights_loaded=False)
         self.records.append(
             TrialRecord(
                 schema=1, study="s", trial_id=trial, number=None, attempt=1, retry_of=None, role=role,
@@ -109,15 +117,55 @@ def test_an_assumed_noise_floor_condemns_only_two_settings_that_differ_the_same_
     assert len(rows.judge().problems) == 2
 
 
+OTHER = config(5, 1)
+
+
 def test_a_measured_noise_floor_is_used() -> None:
-    other = config(5, 1)
-    rows = (
-        Rows().add(effective=other, seconds=8.0).add(effective=other, seconds=8.01).add(effective=other, seconds=7.99)
-    )
+    rows = Rows()
+    for pid, seconds in enumerate((8.0, 8.01, 7.99)):
+        rows.add(effective=OTHER, seconds=seconds, fresh=True, pid=pid)
     rows.add(seconds=9.5).add(fresh=True, role="check")
     trust = rows.judge()
     assert not trust.trusted
     assert "of measured noise" in trust.problems[0]
+
+
+def test_one_process_is_no_repeat_of_itself() -> None:
+    """A server that was switched back says nothing about how servers differ."""
+    rows = Rows().add(effective=OTHER, seconds=8.0).add(effective=OTHER, seconds=8.01).add(effective=OTHER, seconds=7.9)
+    trust = rows.add(seconds=9.5).add(fresh=True, role="check").judge()
+    assert not trust.checks[0].noise_measured
+    assert trust.trusted
+    switched = Rows().add(effective=OTHER, pid=1).add(effective=OTHER, pid=2).add(effective=OTHER, fresh=True, pid=3)
+    assert switched.add().add(fresh=True).judge().checks[0].noise_measured
+
+
+def test_repeats_are_compared_over_shared_prompts() -> None:
+    """A repeat that stopped early saw other prompts, here faster ones: that is no noise between launches."""
+    rows = Rows().add(effective=OTHER, fresh=True, pid=1).add(effective=OTHER, fresh=True, pid=2, prompts=5)
+    early = rows.records[1].cells[0]
+    assert early.output_throughput is not None
+    faster = replace(early, output_throughput=scaled(early.output_throughput, 4.0), stopped="narrow", prompts=8)
+    rows.records[1] = replace(rows.records[1], cells=(faster,))
+    problem = rows.add(seconds=12.0).add(fresh=True, role="check").judge().checks[0].speed_problem
+    assert problem is not None
+    assert "of measured noise" in problem
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_cells_that_are_not_ranked_are_not_judged_by(fresh: bool) -> None:
+    """A server whose cache was warm is fast however it was started; the next one of its kind is compared instead."""
+    rows = Rows().add().add(fresh=True, role="check")
+    assert rows.add(seconds=3.0, warm=True, fresh=fresh).judge().trusted
+    kinds = [fresh, fresh, not fresh]
+    rows = Rows()
+    for number, kind in enumerate(kinds):
+        rows.add(seconds=3.0 if number == 0 else 8.0, warm=number == 0, fresh=kind, pid=number)
+    (check,) = rows.judge().checks
+    assert {check.switched_trial, check.fresh_trial} == {"t1", "t2"}
+    assert check.throughput_difference == pytest.approx(0.0)
+    only_warm = Rows().add(warm=True).add(fresh=True)
+    assert only_warm.judge().checks == ()
 
 
 def test_what_is_not_compared() -> None:
