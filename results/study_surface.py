@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from results.acceptance import pooled_histogram
+from results.acceptance import counter_problem, pooled_histogram
 from results.records import TrialRecord
 from results.store import StudyFolder
 from results.surface import SurfacePoint, surfaces_of, survival_points
@@ -32,7 +32,7 @@ def study_surface(study: StudyFolder, draft_tokens: Iterable[int] | None = None)
     estimates: list[SurfacePoint] = []
     for (layout, tp_size), record in sorted(_deepest_chains(study.records()).items()):
         if (layout, tp_size) not in traced and record.effective.triple is not None:
-            histograms = _histograms(study, record)
+            histograms = _histograms(study, record, record.effective.triple)
             estimates += survival_points(layout, tp_size, record.effective.triple.num_steps, histograms)
     return (*exact, *estimates)
 
@@ -57,7 +57,9 @@ def _deepest_chains(records: Sequence[TrialRecord]) -> dict[tuple[Taps, int], Tr
     found: dict[tuple[Taps, int], TrialRecord] = {}
     for record in records:
         config = record.effective
-        if not record.ok or not record.cells or config.triple is None or config.layout is None:
+        if not record.ok or config.triple is None or config.layout is None:
+            continue
+        if not any(cell.ranked for cell in record.cells):
             continue
         if config.triple.eagle_topk != 1 or config.flags:
             continue
@@ -68,12 +70,12 @@ def _deepest_chains(records: Sequence[TrialRecord]) -> dict[tuple[Taps, int], Tr
     return found
 
 
-def _histograms(study: StudyFolder, record: TrialRecord) -> dict[str, tuple[int, ...]]:
-    """Per prompt, over all cells of a trial."""
+def _histograms(study: StudyFolder, record: TrialRecord, triple: Triple) -> dict[str, tuple[int, ...]]:
+    """Per prompt, over the cells of a trial that are ranked, of the requests whose counters can be used."""
+    tables = study.rows(record.trial_id)
     histograms: dict[str, tuple[int, ...]] = {}
-    for rows in study.rows(record.trial_id).values():
-        for row in rows:
-            if row.error is None and row.histogram is not None:
-                before = histograms.get(row.prompt_id, ())
-                histograms[row.prompt_id] = pooled_histogram([before, row.histogram])
+    for row in (row for cell in record.cells if cell.ranked for row in tables.get(cell.load, ())):
+        if row.error is None and row.histogram is not None and counter_problem(row, triple) is None:
+            before = histograms.get(row.prompt_id, ())
+            histograms[row.prompt_id] = pooled_histogram([before, row.histogram])
     return histograms

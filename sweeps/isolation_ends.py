@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import mean
 
 import yaml
 from pydantic import ValidationError
@@ -77,22 +78,35 @@ def setting_of_config(config: EngineConfig) -> Setting:
     )
 
 
+def given_taps(text: str) -> TrainedOn:
+    """What the user says of the training. InputError when that is no list of taps."""
+    taps = parse_layout_label(text)
+    if isinstance(taps, str):
+        raise InputError(f"--trained-on: {text!r} is not a list of taps such as 0,3,7")
+    return TrainedOn(taps=taps, source="given")
+
+
 def trained_on(text: str | None, records: Sequence[TrialRecord], workload_id: str) -> TrainedOn | None:
-    """The taps the draft was trained on: as given, else the layout with the highest accept length of at least two."""
+    """The taps the draft was trained on: as given, else the layout that accepts best where nothing but the layout
+    differs. None without two layouts that share a triple, TP size, flags and load, or when no single one is best."""
     if text is not None:
-        taps = parse_layout_label(text)
-        if isinstance(taps, str):
-            raise InputError(f"--trained-on: {text!r} is not a list of taps such as 0,3,7")
-        return TrainedOn(taps=taps, source="given")
-    best: dict[Taps, float] = {}
+        return given_taps(text)
+    lengths: dict[tuple[object, ...], dict[Taps, list[float]]] = {}
     for record in records:
-        layout = record.effective.layout
-        for cell in record.cells:
-            if layout is not None and cell.accept_length is not None and cell.workload_id == workload_id:
-                best[layout] = max(best.get(layout, 0.0), cell.accept_length.value)
-    if len(best) < 2:
-        return None
-    return TrainedOn(taps=max(best, key=lambda layout: best[layout]), source="inferred")
+        config = record.effective
+        for cell in record.cells if record.ok and config.layout is not None else ():
+            if config.layout is not None and cell.workload_id == workload_id and cell.ranked and cell.accept_length:
+                place = lengths.setdefault((config.triple, config.tp_size, config.flags, cell.load), {})
+                place.setdefault(config.layout, []).append(cell.accept_length.value)
+    places = [{layout: mean(values) for layout, values in place.items()} for place in lengths.values()]
+    known = {layout for place in places if len(place) > 1 for layout in place}
+    best = [layout for layout in known if not any(_accepts_more(other, layout, places) for other in known)]
+    return TrainedOn(taps=best[0], source="inferred") if len(best) == 1 else None
+
+
+def _accepts_more(one: Taps, other: Taps, places: Sequence[Mapping[Taps, float]]) -> bool:
+    """Over the places where both were measured; False where there is none."""
+    return sum(place[one] - place[other] for place in places if one in place and other in place) > 0
 
 
 def _suspect(plan: SweepPlan, ranking: Ranking, records: Sequence[TrialRecord], text: str | None) -> EngineConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from result_builders import record, row, spec_row, summary
 from test_pool_trace_file import FACTS, traced, write_segment
 
+from results.observations import RequestRow
 from results.stats import ratio_of_sums, ratios_of_sums
 from results.store import StudyFolder
 from results.study_surface import study_surface
+from results.summary import CellSummary
 from results.surface import legal_triples, surface_of, survival_points
 from results.traces import Trace, append_prompts, write_facts
 from search_spaces.config import EngineConfig, Triple
@@ -85,3 +88,26 @@ def test_a_study_without_a_traced_chain_gets_estimates(tmp_path: Path) -> None:
     assert [point.triple.num_steps for point in points] == [1, 2, 3, 4, 5]
     assert points[4].accept_length.value == pytest.approx(1 + 63 / 43)
     assert points[4].accept_length.count == 1
+
+
+def test_estimates_rest_on_what_may_be_compared(tmp_path: Path) -> None:
+    """The deepest chain that is ranked, its ranked loads, and of these the requests whose counters agree."""
+    study = StudyFolder(tmp_path)
+    study.open_for_write()
+    refused = summary(not_ranked=("warm cache",))
+
+    def keep(trial_id: str, steps: int, cells: dict[int, tuple[CellSummary, list[RequestRow]]]) -> None:
+        triple = Triple(num_steps=steps, eagle_topk=1, num_draft_tokens=steps + 1)
+        config = EngineConfig(layout=(2, 4, 5), triple=triple, tp_size=1)
+        seen = [replace(cell, concurrency=concurrency) for concurrency, (cell, _) in cells.items()]
+        made = record(trial_id, config, cells=seen)
+        study.write_trial(made, {(concurrency, None): rows for concurrency, (_, rows) in cells.items()}, {})
+
+    good, wrong = (11, 14, 11, 4), (0, 0, 0, 40)
+    false_count = spec_row("b", wrong, 4, verify_steps=7)
+    keep("0", 3, {1: (summary(), [spec_row("a", good, 4), false_count]), 4: (refused, [spec_row("a", wrong, 4)])})
+    keep("1", 5, {1: (refused, [spec_row("a", (0, 0, 0, 0, 0, 40), 6)])})
+    points = study_surface(study)
+    assert [point.triple.num_steps for point in points] == [1, 2, 3]
+    assert points[2].accept_length.value == pytest.approx(1 + (14 + 2 * 11 + 3 * 4) / 40)
+    assert points[2].accept_length.count == 1

@@ -21,6 +21,7 @@ from results.failures import Failure
 from results.feed import FeedCapture
 from results.isolation_report import kept_sentences
 from results.objective import Objective
+from results.probed_feed import TrainedOn
 from results.ranking import rank
 from results.records import TrialRecord
 from results.study_surface import traces_path
@@ -32,7 +33,7 @@ from sweeps import isolating
 from sweeps.home import StudyPlace, save_spec
 from sweeps.interrupts import StopRequest
 from sweeps.isolating import IsolationRequest, StudyIsolation
-from sweeps.isolation_ends import choose_ends, setting_of_config
+from sweeps.isolation_ends import choose_ends, setting_of_config, trained_on
 from sweeps.isolation_view import plan_json, show_plan
 from sweeps.planning import make_plan
 from sweeps.recording import record_of, write_record
@@ -278,6 +279,44 @@ def test_trials_and_settings_name_the_ends(place: StudyPlace) -> None:
 def test_ends_that_are_none_are_refused(place: StudyPlace, options: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message.replace("(", r"\(").replace("?", r"\?")):
         isolation(place, **options).plan()
+
+
+FED, TAPS = (2, 16, 29), (0, 3, 7)
+
+
+@pytest.mark.parametrize(
+    ("trials", "taps"),
+    [
+        # (layout, steps of the triple, verify steps for the same 41 tokens): fewer is better
+        ([(FED, 3, 30), (TAPS, 3, 22)], TAPS),
+        # a deep triple flatters the layout that it was measured with
+        ([(FED, 3, 26), (TAPS, 1, 30)], None),
+        ([(FED, 3, 26), (FED, 1, 36), (TAPS, 1, 30)], TAPS),
+        # best of those it can be held against, over what both were measured with
+        ([(FED, 1, 36), (TAPS, 1, 30), (FED, 3, 29), (TAPS, 3, 30), ((1, 2, 3), 2, 21)], TAPS),
+        ([(FED, 1, 36), (TAPS, 1, 30), ((1, 2, 3), 3, 30), ((4, 5, 6), 3, 22)], None),
+        ([(TAPS, 1, 30), (TAPS, 3, 22)], None),
+    ],
+)
+def test_the_training_is_inferred_where_nothing_but_the_layout_differs(
+    trials: list[tuple[tuple[int, ...], int, int]], taps: tuple[int, ...] | None
+) -> None:
+    records = [
+        made(number, server(layout, steps, 1), count, 1.0) for number, (layout, steps, count) in enumerate(trials)
+    ]
+    found = trained_on(None, records, WORKLOAD.workload_id)
+    assert (found and found.taps) == taps
+    assert found is None or found.source == "inferred"
+
+
+def test_the_training_is_not_inferred_from_what_does_not_count() -> None:
+    records = [made(0, server(FED, 3, 1), 22, 1.0), made(1, server(TAPS, 3, 1), 30, 1.0)]
+    refused = replace(records[0], cells=(replace(records[0].cells[0], not_ranked=("warm cache",)),))
+    crashed = replace(records[0], failure=Failure(phase="run", kind="crash", message="gone"))
+    for bad in (refused, crashed):
+        assert trained_on(None, [bad, records[1]], WORKLOAD.workload_id) is None
+    assert trained_on(None, records, "another workload") is None
+    assert trained_on("4,5,6", records, WORKLOAD.workload_id) == TrainedOn(taps=(4, 5, 6), source="given")
 
 
 def test_a_report_without_verdicts_stays_as_it_was(place: StudyPlace) -> None:
