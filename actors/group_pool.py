@@ -6,8 +6,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
+from actors.background import InBackground
 from actors.gpu_group import DeviceGrant, EngineFactory
 from actors.job import TrialJob, TrialOutcome
 from actors.outcomes import failed_outcome
@@ -47,7 +49,7 @@ class Group(Protocol):
         ...
 
     def take(self) -> TrialOutcome | Failure | None:
-        """The outcome of the trial that was started, or how the group was lost; None while it works."""
+        """The outcome of the trial that was started, or how the group was lost; None until it is all here."""
         ...
 
     def close(self, timeout_s: float) -> None:
@@ -174,23 +176,28 @@ class GroupPool:
         """Stop every group and free its devices; idempotent. `interrupt` does not wait for servers to end politely:
         their guards end them in any case."""
         members, self._members = self._members, []
-        for member in members:
-            member.group.close(INTERRUPT_TIMEOUT_S if interrupt else STOP_TIMEOUT_S)
+        _close_all([member.group for member in members], INTERRUPT_TIMEOUT_S if interrupt else STOP_TIMEOUT_S)
 
     def _open(self, job: TrialJob, tp_size: int) -> _Member | None:
         nodes = self._cluster.nodes()
+        dropped: list[Group] = []
         while True:
             found = place(tp_size, self._device, nodes, self._held())
             if isinstance(found, Infeasible):
                 failure = Failure(phase="placement", kind="lost_node", message=found.reason)
                 self._refused.append(failed_outcome(job, failure))
-                return None
+                break
             if isinstance(found, Placed) and self._within_limit(tp_size):
                 break
             idle = [member for member in self._members if member.job is None]
             if not idle:
-                return None
-            self._drop(min(idle, key=lambda member: member.idle_since_s), STOP_TIMEOUT_S)
+                break
+            longest = min(idle, key=lambda member: member.idle_since_s)
+            self._members.remove(longest)
+            dropped.append(longest.group)
+        _close_all(dropped, STOP_TIMEOUT_S)
+        if not isinstance(found, Placed) or not self._within_limit(tp_size):
+            return None
         slot = self._free_slot()
         bundle = bundle_of(tp_size, self._device)
         group = self._cluster.open_group(
@@ -235,13 +242,17 @@ class GroupPool:
             return None
         if isinstance(taken, Failure):
             logger.warning("group %s is lost: %s", member.slot, taken.message)
-            outcome = failed_outcome(job, taken, member.started_at_unix_s)
-            self._drop(member, INTERRUPT_TIMEOUT_S)
-            return outcome
+            self._members.remove(member)
+            member.group.close(INTERRUPT_TIMEOUT_S)
+            return failed_outcome(job, taken, member.started_at_unix_s)
         member.job = None
         member.idle_since_s = self._clock()
         return taken
 
-    def _drop(self, member: _Member, timeout_s: float) -> None:
-        self._members.remove(member)
-        member.group.close(timeout_s)
+
+def _close_all(groups: Sequence[Group], timeout_s: float) -> None:
+    """At the same time, so that they take no longer than one: the driver does nothing else meanwhile, not even say that
+    it lives."""
+    closings = [InBackground(partial(group.close, timeout_s)) for group in groups]
+    for closing in closings:
+        closing.result()

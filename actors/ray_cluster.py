@@ -12,16 +12,20 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from actors.background import InBackground
 from actors.gpu_group import DeviceGrant, EngineFactory, GpuGroup
 from actors.group_pool import Group, GroupRequest
 from actors.job import TrialJob, TrialOutcome
 from actors.placement import Node
 from actors.trace_transfer import TraceFolder, fetch, is_here
 from results.failures import Failure
+from results.trace_segments import TracedFiles
 from search_spaces.errors import EnvironmentProblem
 
 logger = logging.getLogger(__name__)
@@ -33,6 +37,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 LOG_TIMEOUT_S = 20.0
 """How long the driver waits for the log of a lost group: a worker has to start for it."""
+
+ENDING_POLL_S = 0.2
 
 CONTROL = "control"
 """The concurrency group in which `stop` runs while `run` is busy."""
@@ -174,8 +180,17 @@ class RayCluster:
     def wait(self, groups: Sequence[Group], timeout_s: float) -> None:
         import ray
 
-        refs = [group.pending for group in groups if isinstance(group, RayGroup) and group.pending is not None]
-        if refs:
+        ours = [group for group in groups if isinstance(group, RayGroup)]
+        refs = [group.pending for group in ours if group.pending is not None]
+        endings = [group.ending for group in ours if group.ending is not None]
+        until_s = time.monotonic() + timeout_s
+        while endings and (left_s := until_s - time.monotonic()) > 0:
+            step_s = min(left_s, ENDING_POLL_S)
+            if refs and ray.wait(refs, num_returns=1, timeout=0)[0]:
+                return
+            if endings[0].wait(step_s) or any(ending.wait(0) for ending in endings):
+                return
+        if refs and not endings:
             ray.wait(refs, num_returns=1, timeout=timeout_s)
 
     def shutdown(self) -> None:
@@ -208,13 +223,19 @@ class RayGroup:
         self._grant_ref: Any = self._actor.grant.options(concurrency_group=CONTROL).remote()
         self._grant: DeviceGrant | None = None
         self._run_ref: Any = None
+        self._ending: InBackground[TrialOutcome | Failure] | None = None
         self._closed = False
         self._traces = TraceFolder()
 
     @property
     def pending(self) -> Any:
-        """What to wait for: the reference of the running trial, None when idle."""
-        return self._run_ref
+        """What to wait for: the reference of the running trial, None when idle or when the trial has ended."""
+        return None if self._ending is not None else self._run_ref
+
+    @property
+    def ending(self) -> InBackground[TrialOutcome | Failure] | None:
+        """What is still to be had of a trial that has ended; None when there is nothing."""
+        return self._ending
 
     def start(self, job: TrialJob) -> None:
         self._run_ref = self._actor.run.remote(job)
@@ -230,35 +251,49 @@ class RayGroup:
         return self._grant
 
     def take(self) -> TrialOutcome | Failure | None:
+        if self._ending is None:
+            taken = self._taken()
+            if not isinstance(taken, InBackground):
+                return taken
+            self._ending = taken
+        if not self._ending.wait(0):
+            return None
+        ending, self._ending = self._ending, None
+        return ending.result()
+
+    def _taken(self) -> TrialOutcome | Failure | InBackground[TrialOutcome | Failure] | None:
+        """What `take` returns, or how it is being had: a trace may be large, and a lost group's log far away."""
         import ray
 
         if not ray.wait([self._run_ref], timeout=0)[0]:
             return None
         try:
-            outcome: TrialOutcome = self._with_its_files(ray.get(self._run_ref))
+            outcome: TrialOutcome = ray.get(self._run_ref)
         except ray.exceptions.RayTaskError as error:
             return Failure(phase="launch", kind="lost_actor", message=f"the group's actor raised: {_cause(error)}")
         except ray.exceptions.RayError as error:
-            return self._death(error)
+            return InBackground(partial(self._death, error))
         self._run_ref = None
-        return outcome
+        if outcome.traced is None or is_here(outcome.traced):
+            return outcome
+        return InBackground(partial(self._with_its_files, outcome, outcome.traced))
 
-    def _with_its_files(self, outcome: TrialOutcome) -> TrialOutcome:
+    def _with_its_files(self, outcome: TrialOutcome, traced: TracedFiles) -> TrialOutcome | Failure:
         """The outcome with the files of its trace within reach; they stay until the next one is taken."""
         import ray
 
-        traced = outcome.traced
-        if traced is None or is_here(traced):
-            return outcome
-
         def read(name: str, offset: int, size: int) -> bytes:
+            if self._closed:
+                raise EOFError("the group was closed")
             # a copy: the bytes that Ray gives lie in its object store and hold their place there
             return bytes(ray.get(self._actor.trace_piece.remote(name, offset, size)))
 
         try:
             return replace(outcome, traced=fetch(traced, read, self._traces.renew()))
-        except ray.exceptions.RayError:
-            raise
+        except ray.exceptions.RayTaskError as error:
+            return Failure(phase="launch", kind="lost_actor", message=f"the group's actor raised: {_cause(error)}")
+        except ray.exceptions.RayError as error:
+            return self._death(error)
         except (OSError, EOFError) as error:
             raise EnvironmentProblem(f"the trace cannot be fetched: {_one_line(error)}") from None
 
@@ -269,7 +304,6 @@ class RayGroup:
         if self._closed:
             return
         self._closed = True
-        self._traces.clear()
         try:
             ray.get(self._actor.stop.options(concurrency_group=CONTROL).remote(), timeout=timeout_s)
         except ray.exceptions.RayError as error:
@@ -277,6 +311,9 @@ class RayGroup:
         finally:
             ray.kill(self._actor)
             remove_placement_group(self._placement)
+            if self._ending is not None:
+                self._ending.wait(timeout_s)  # no piece comes any more
+            self._traces.clear()
 
     def _death(self, error: Exception) -> Failure:
         if getattr(error, "actor_init_failed", False):

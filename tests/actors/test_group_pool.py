@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from trial_builders import job
 
 from actors.engines.engine import Engine
 from actors.gpu_group import DeviceGrant
-from actors.group_pool import Group, GroupPool, GroupRequest
+from actors.group_pool import STOP_TIMEOUT_S, Group, GroupPool, GroupRequest
 from actors.job import TrialJob, TrialOutcome
 from actors.outcomes import failed_outcome
 from actors.placement import Node
@@ -34,6 +36,7 @@ class FakeGroup:
     closed: list[float] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     result: TrialOutcome | Failure | None = None
+    closing: Callable[[], object] = lambda: None
 
     def start(self, job: TrialJob) -> None:
         assert not self.closed
@@ -57,6 +60,7 @@ class FakeGroup:
 
     def close(self, timeout_s: float) -> None:
         self.closed.append(timeout_s)
+        self.closing()
 
 
 class FakeCluster:
@@ -175,6 +179,38 @@ def test_a_group_that_never_gets_its_devices_is_given_up() -> None:
     assert outcome.failure.is_infrastructure
     assert outcome.failure.message.startswith("no 2 GPUs and 1 CPUs became free within 60 s")
     assert pool.running == 0
+
+
+def test_groups_are_closed_at_the_same_time() -> None:
+    """Each may take a minute, in which the driver does not say that it lives."""
+    for large in (False, True):
+        cluster = FakeCluster(Node(node_id="n", cpus=8, gpus=4))
+        pool = pool_on(cluster)
+        small = [job(f"t{i}-a1") for i in range(4)]
+        assert all(pool.try_start(item) for item in small)
+        together = threading.Barrier(4, timeout=20)
+        for group, trial in zip(cluster.groups, small, strict=True):
+            finish(group, trial)
+            group.closing = together.wait
+        assert len(pool.wait(0)) == 4
+        if large:
+            assert pool.try_start(job("t4-a1", tp_size=4))
+            assert [group.closed for group in cluster.groups] == [[STOP_TIMEOUT_S]] * 4 + [[]]
+        pool.close()
+        assert [group.closed for group in cluster.groups[:4]] == [[STOP_TIMEOUT_S]] * 4
+
+
+def test_what_closing_raises_is_raised() -> None:
+    cluster = FakeCluster(Node(node_id="n", cpus=8, gpus=4))
+    pool = pool_on(cluster)
+    pool.try_start(job("t0-a1"))
+
+    def broken() -> None:
+        raise OSError("no cluster")
+
+    cluster.groups[0].closing = broken
+    with pytest.raises(OSError, match="no cluster"):
+        pool.close()
 
 
 def test_closing_closes_every_group_once() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from actors.tracing import tracing_config
 from results.trace_segments import TracedFiles, keep_segments
 from results.traces import Trace
 from search_spaces.config import EngineConfig, Triple
+from search_spaces.errors import EnvironmentProblem
 
 TEXTS = [f"prompt {i}" for i in range(6)]
 TASK = TraceTask(workload_id="w", concurrency=2, vocabulary=VOCABULARY, end_ids=frozenset(), max_bytes=10**7)
@@ -35,7 +37,7 @@ def cluster(ray_address: str) -> Iterator[RayCluster]:
     made.shutdown()
 
 
-def trace(pool: GroupPool, texts: list[str]) -> TracedFiles:
+def trace(pool: GroupPool, texts: list[str], look: Callable[[], None] = lambda: None) -> TracedFiles:
     load = replace(
         WORKLOAD, prompts=tuple(prompt_of(text) for text in texts), warmup=(), max_new_tokens=20, ignore_eos=True,
         temperature=0.0,
@@ -44,10 +46,56 @@ def trace(pool: GroupPool, texts: list[str]) -> TracedFiles:
     end = time.monotonic() + 120
     while not (outcomes := pool.wait(0.5)):
         assert time.monotonic() < end
+        look()
     (outcome,) = outcomes
     assert (outcome.failure, outcome.traced is None) == (None, False)
     assert outcome.traced is not None
     return outcome.traced
+
+
+def test_the_driver_goes_on_while_a_trace_is_fetched(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = threading.Event()
+    fetching: list[bool] = []
+
+    def slow(traced: TracedFiles, read: trace_transfer.ReadPiece, into: Path) -> TracedFiles:
+        fetching.append(True)
+        fetching.append(looked.wait(60))
+        return trace_transfer.fetch(traced, read, into)
+
+    monkeypatch.setattr(ray_cluster, "is_here", lambda traced: False)
+    monkeypatch.setattr(ray_cluster, "fetch", slow)
+    pool = GroupPool(cluster, TraceableFactory(folder=tmp_path / "groups"), "cpu")
+
+    def look() -> None:
+        if fetching:
+            looked.set()
+
+    try:
+        traced = trace(pool, TEXTS[:2], look)
+        assert fetching == [True, True]
+        assert sum(len(segment.prompts) for segment in traced.segments) == 2
+        assert traced.folder.is_dir()
+    finally:
+        pool.close()
+    assert not traced.folder.exists()
+
+
+def test_a_trace_that_cannot_be_kept_is_no_groups_fault(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(traced: TracedFiles, read: trace_transfer.ReadPiece, into: Path) -> TracedFiles:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ray_cluster, "is_here", lambda traced: False)
+    monkeypatch.setattr(ray_cluster, "fetch", full)
+    pool = GroupPool(cluster, TraceableFactory(folder=tmp_path / "groups"), "cpu")
+    try:
+        with pytest.raises(EnvironmentProblem, match=r"the trace cannot be fetched: .*No space left on device"):
+            trace(pool, TEXTS[:2])
+    finally:
+        pool.close()
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
