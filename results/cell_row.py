@@ -53,6 +53,8 @@ def cell_json(cell: CellSummary, triple: Triple | None) -> dict[str, Any]:
         "ttft_ms_p99": cell.ttft_ms_p99,
         "tpot_ms_p50": cell.tpot_ms_p50,
         "tpot_ms_p99": cell.tpot_ms_p99,
+        "e2e_ms_p50": cell.e2e_ms_p50,
+        "e2e_ms_p99": cell.e2e_ms_p99,
         "itl_ms_p50": cell.itl_ms_p50,
         "itl_ms_p99": cell.itl_ms_p99,
         "itl_is_per_chunk": cell.itl_is_per_chunk,
@@ -110,9 +112,11 @@ def _numbers(cell: CellSummary, triple: Triple | None) -> Iterator[tuple[str, st
     for name, low, high in (
         ("TTFT p50, p99", cell.ttft_ms_p50, cell.ttft_ms_p99),
         ("TPOT p50, p99", cell.tpot_ms_p50, cell.tpot_ms_p99),
+        ("E2E p50, p99", cell.e2e_ms_p50, cell.e2e_ms_p99),
     ):
-        absent = _absent(missing, f"{name[:4].lower()}_ms_p50")
-        around, beyond = (_half_width(cell, f"{name[:4].lower()}_ms_p{percent}") for percent in (50, 99))
+        prefix = f"{name.split()[0].lower()}_ms"
+        absent = _absent(missing, f"{prefix}_p50")
+        around, beyond = (_half_width(cell, f"{prefix}_p{percent}") for percent in (50, 99))
         yield name, absent if low is None or high is None else f"{low:.1f}{around}, {high:.1f}{beyond} ms"
     chunk = "" if not cell.itl_is_per_chunk else f" between chunks of {cell.tokens_per_chunk:.1f} tokens"
     low, high = cell.itl_ms_p50, cell.itl_ms_p99

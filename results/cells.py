@@ -14,6 +14,7 @@ from results.stats import Pair
 from results.strata import judge_strata
 from results.summary import CellSummary, Estimate
 from results.throughput import (
+    e2e_ms,
     itl_ms,
     latency_intervals,
     mean_in_flight,
@@ -79,8 +80,9 @@ def summarise_cell(
         prompts=observation.prompts if observation.stopped is not None else None,
     )
     steady = steady_throughput(rows, observation.concurrency, duration_s) if rows else "no request succeeded"
-    first_token, per_token, between_chunks = ttft_ms(rows), tpot_ms(rows), itl_ms(rows)
-    intervals = latency_intervals(first_token, per_token)
+    first_token, per_token, whole, between_chunks = ttft_ms(rows), tpot_ms(rows), e2e_ms(rows), itl_ms(rows)
+    of_requests = {"ttft_ms": first_token, "tpot_ms": per_token, "e2e_ms": whole}
+    intervals = latency_intervals(of_requests)
     if isinstance(steady, float) and (around := steady_interval(rows, observation.concurrency, duration_s)):
         intervals["steady_throughput"] = around
     text = text_statistics([row.output_ids for row in rows])
@@ -89,12 +91,11 @@ def summarise_cell(
         judge_simulated(simulated, acceptance.histogram, triple.num_steps, objections)
     if isinstance(throughput, str):
         objections.not_ranked.append(throughput)
-    latencies = {"ttft_ms": first_token, "tpot_ms": per_token, "itl_ms": between_chunks}
     reasons = {
         **acceptance.missing,
         "output_throughput": throughput,
         "steady_throughput": steady,
-        **latency_reasons(rows, latencies),
+        **latency_reasons(rows, {**of_requests, "itl_ms": between_chunks}),
         **text_reasons(rows, text),
         **cross_check_reasons(observation, triple),
         "mean_in_flight": "the cell has no duration" if duration_s <= 0 else None,
@@ -129,6 +130,8 @@ def summarise_cell(
         degenerate_share=text.degenerate_token_share if text.judged else None,
         mean_in_flight=mean_in_flight(observation.rows, duration_s) if duration_s > 0 else None,
         most_in_flight=most_in_flight(observation.rows),
+        e2e_ms_p50=percentile(whole, 50),
+        e2e_ms_p99=percentile(whole, 99),
         itl_ms_p50=percentile(between_chunks, 50),
         itl_ms_p99=percentile(between_chunks, 99),
         tokens_per_chunk=tokens_per_chunk(rows) if between_chunks else None,

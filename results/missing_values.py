@@ -34,6 +34,8 @@ def latency_reasons(rows: Sequence[RequestRow], values: Mapping[str, Sequence[fl
             continue
         if not rows:
             reason = _NO_SUCCESS
+        elif name == "e2e_ms":
+            reason = "when the requests that were sent again were first sent was not kept"
         elif not any(row.chunk_times_s for row in rows):
             reason = "no request streamed a first token"
         else:

@@ -30,7 +30,7 @@ from search_spaces.config import EngineConfig, Setting, layout_label
 MAX_PARAM_CHARACTERS = 500
 MAX_TAG_CHARACTERS = 1000
 
-_LATENCIES = ("ttft_ms_p50", "ttft_ms_p99", "tpot_ms_p50", "tpot_ms_p99")
+_LATENCIES = ("ttft_ms_p50", "ttft_ms_p99", "tpot_ms_p50", "tpot_ms_p99", "e2e_ms_p50", "e2e_ms_p99")
 
 
 @dataclass(frozen=True, kw_only=True)

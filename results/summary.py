@@ -63,7 +63,8 @@ class CellSummary:
     looping or repetitive outputs. `mean_in_flight` is the time-averaged number of requests being served,
     `most_in_flight` the largest number at one time. `itl_ms_p50` and `itl_ms_p99` are percentiles of the time between
     two arrivals of one request; where `tokens_per_chunk` (arrivals after the first) is above 1 that is the time between
-    chunks of several tokens, not between tokens, and `itl_is_per_chunk` is True. `request_rate`
+    chunks of several tokens, not between tokens, and `itl_is_per_chunk` is True. `e2e_ms_p50` and `e2e_ms_p99` are of
+    the time from a request's first sending to its end, retries included (`RequestRow.e2e_s`). `request_rate`
     (per second) marks an open loop, whose `concurrency` is 0. `counted_accept_length` comes from the server's counters
     over the cell, a cross-check only. `stopped` says why the cell ended before the last of its `prompts`;
     `output_throughput` is then that of the whole set (`results.throughput.output_throughput`). `intervals` has (name,
@@ -109,6 +110,8 @@ class CellSummary:
     itl_ms_p50: float | None = None
     itl_ms_p99: float | None = None
     tokens_per_chunk: float | None = None
+    e2e_ms_p50: float | None = None
+    e2e_ms_p99: float | None = None
 
     @property
     def load(self) -> CellKey:

@@ -10,7 +10,7 @@ In an open loop the load sets the requests per second, so what is resampled is t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -138,6 +138,15 @@ def itl_ms(rows: Sequence[RequestRow]) -> list[float]:
     return [(later - earlier) * 1e3 for row in rows for earlier, later in pairwise(row.chunk_times_s)]
 
 
+def e2e_ms(rows: Sequence[RequestRow]) -> list[float]:
+    """Milliseconds from a request's first sending to its end, failed attempts and the pauses after them included.
+
+    Empty when that is not known of one of them: those that were sent again are the slowest.
+    """
+    known = [row.e2e_s for row in rows]
+    return [] if None in known else [seconds * 1e3 for seconds in known if seconds is not None]
+
+
 def tokens_per_chunk(rows: Sequence[RequestRow]) -> float | None:
     """Tokens per arrival after the first one of each request; None when nothing arrived after a first one."""
     carried = [tokens for row in rows for tokens in row.chunk_tokens[1:]]
@@ -170,10 +179,13 @@ def steady_interval(rows: Sequence[RequestRow], concurrency: int, duration_s: fl
     return value * (rate.low / rate.value) ** grown, value * (rate.high / rate.value) ** grown
 
 
-def latency_intervals(first_token_ms: Sequence[float], per_token_ms: Sequence[float]) -> dict[str, tuple[float, float]]:
-    """The 95 % intervals of the percentiles that a summary states, over requests; without those that have none."""
+def latency_intervals(latencies: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
+    """The 95 % intervals of the percentiles that a summary states, over requests; without those that have none.
+
+    `latencies` has one value a request, by prefix (`ttft_ms`).
+    """
     found = {}
-    for name, values in (("ttft_ms", first_token_ms), ("tpot_ms", per_token_ms)):
+    for name, values in latencies.items():
         for percent in (50, 99):
             interval = quantile_interval(values, percent / 100)
             if interval is not None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from result_builders import VARIED_IDS, cell, closed_loop, row, spec_row
+from result_builders import VARIED_IDS, cell, closed_loop, config, record, row, spec_row
 
 from results.cell_acceptance import acceptance_pairs
+from results.cell_row import cell_text
 from results.cells import summarise_cell, throughput_pairs
+from results.mlflow_fields import run_fields
 from results.observations import RequestRow
+from results.record_json import decode_record, encode_record
 from results.summary import Estimate
 from results.throughput import mean_in_flight, output_throughput
 from search_spaces.config import Triple
@@ -37,7 +41,10 @@ def test_one_published_request() -> None:
 def test_percentiles_and_the_steady_throughput_have_intervals_where_the_requests_suffice() -> None:
     latencies = np.random.default_rng(0).normal(1.0, 0.2, 64).clip(0.3)
     summary = summarise_cell(cell(closed_loop(latencies.tolist(), 4)), None)
-    assert {name for name, _, _ in summary.intervals} == {"steady_throughput", "tpot_ms_p50", "ttft_ms_p50"}
+    percentiles = {"tpot_ms_p50", "ttft_ms_p50", "e2e_ms_p50"}
+    assert {name for name, _, _ in summary.intervals} == {"steady_throughput", *percentiles}
+    low, high = summary.interval("e2e_ms_p50") or (0, 0)
+    assert low <= float(np.median(latencies)) * 1e3 <= high
     assert summary.steady_throughput == pytest.approx(400, rel=0.03)
     low, high = summary.interval("steady_throughput") or (0, 0)
     # 1.96 x 20 % / sqrt(64), a little more for what the window leaves out
@@ -47,6 +54,30 @@ def test_percentiles_and_the_steady_throughput_have_intervals_where_the_requests
     assert low <= float(np.median((latencies - 0.01) / 99 * 1000)) <= high
     assert summary.interval("tpot_ms_p99") is None
     assert summarise_cell(cell([row()]), CHAIN_5).intervals == ()
+
+
+def test_the_whole_latency_is_what_a_user_waited() -> None:
+    """Streamed or not; failed attempts and the pauses after them included."""
+    rows = [row(prompt_id=f"p{i}", sent_s=float(i), finished_s=i + 1.5, first_sent_s=float(i)) for i in range(4)]
+    rows.append(row(prompt_id="p4", sent_s=4.0, finished_s=5.5, first_sent_s=2.0, attempts=3, first_token_s=None))
+    found = summarise_cell(cell(rows), None)
+    assert (found.e2e_ms_p50, found.e2e_ms_p99) == (pytest.approx(1500), pytest.approx(3420))
+    logged = run_fields(record("t1", config(), cells=[found]), {}).metrics
+    assert logged["e2e_ms_p50_c1"] == logged["e2e_ms_p50"] == pytest.approx(1500)
+    assert f"{'E2E p50, p99':<22}1500.0, 3420.0 ms\n" in cell_text(found, None)
+    older = summarise_cell(cell([replace(one, first_sent_s=None) for one in rows]), None)
+    assert (older.e2e_ms_p50, older.e2e_ms_p99) == (None, None)
+    assert "first sent was not kept" in dict(older.missing)["e2e_ms_p99"]
+    assert summarise_cell(cell([replace(one, first_sent_s=None) for one in rows[:4]]), None).e2e_ms_p99 is not None
+
+
+def test_a_record_from_before_there_was_a_whole_latency_is_read() -> None:
+    new = record("t1", config(), cells=[summarise_cell(cell([row()]), None)])
+    content = json.loads(encode_record(new))
+    for name in ("e2e_ms_p50", "e2e_ms_p99"):
+        assert content["cells"][0].pop(name) is not None
+    old = decode_record(json.dumps(content).encode(), name="record.json")
+    assert old.cells[0] == replace(new.cells[0], e2e_ms_p50=None, e2e_ms_p99=None)
 
 
 def test_accept_length_is_weighted_by_tokens_not_by_requests() -> None:
