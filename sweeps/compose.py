@@ -11,6 +11,7 @@ from results.store import StudyFolder
 from results.study_surface import traces_path
 from results.trace_launches import read_trace_launches
 from search_spaces.errors import InputError
+from sweeps.account import Account
 from sweeps.baselines import both_ways
 from sweeps.endpoint_study import adopted
 from sweeps.groups import check_environment, open_groups, servers_of, stopping
@@ -148,7 +149,15 @@ class _Session:
         if not spec.isolate or spec.suspect is None or reason == "interrupted":
             return
         may_launch = reason in ("exhausted", "trials", "gain") and spec.engine.kind == "sglang"
-        isolate_after_sweep(spec, self._opened.place, self._pool, self._observers, self._stop, may_launch=may_launch)
+        isolate_after_sweep(
+            spec,
+            self._opened.place,
+            self._pool,
+            self._observers,
+            self._stop,
+            may_launch=may_launch,
+            account=Account(of=self._opened.study, budget=self._opened.budget, heartbeat=self._heartbeat),
+        )
 
     def _follow_surface(self, fixed: Sequence[FixedTrial]) -> SurfaceSearch | None:
         """What comes first at the smallest TP size, traces there, and the search that follows them."""

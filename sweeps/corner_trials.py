@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,12 +15,12 @@ from results.records import TrialRecord
 from results.switch_trust import judge_switching
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
-from sweeps.budget import Budget
+from sweeps.account import Account
 from sweeps.interrupts import StopRequest
 from sweeps.isolation_ends import IsolationEnds, setting_of_config
 from sweeps.ledger import Ledger, counts_as_result
 from sweeps.loop import LoopPlan, Reason, SweepLoop
-from sweeps.no_search import NoSearch, NoSpace
+from sweeps.no_search import NoSpace
 from sweeps.observers import Observer
 from sweeps.recording import Store
 from sweeps.seams import Pool
@@ -108,22 +108,30 @@ def run_corner_trials(
     retries: int,
     observer: Observer,
     stop: StopRequest,
-    heartbeat: Callable[[], None] = lambda: None,
+    account: Account,
+    launches_before: int = 0,
 ) -> Reason:
-    """Run the trials in the sweep's own loop, without a search: recorded, retried and resumed as all trials are."""
+    """Run the trials in the sweep's own loop, without a search: recorded, retried and resumed as all trials are, as far
+    as the account's budget goes. `launches_before` are server starts without a record."""
     distrusted = not judge_switching(store.records(), store.rows).trusted
     loop = SweepLoop(
-        study=NoSearch(study),
+        study=account.study(study),
         store=store,
         pool=pool,
         legal=NoSpace(),
         ledger=Ledger(),
         plan=LoopPlan(
-            workload=workload, objective=objective, fixed=trials, budget=Budget(), repeats=1, retries=retries
+            workload=workload,
+            objective=objective,
+            fixed=trials,
+            budget=replace(account.budget, trials=None),
+            repeats=1,
+            retries=retries,
+            launches_before=launches_before,
         ),
         observer=observer,
         stop=stop,
-        heartbeat=heartbeat,
+        heartbeat=account.heartbeat,
         must_launch=lambda: distrusted,
     )
     return loop.run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from search_spaces.config import EngineConfig, Triple
 from search_spaces.model_facts import TargetFacts
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
+from sweeps.account import OpenAccount
 from sweeps.interrupts import StopRequest
 from sweeps.isolation_ends import setting_of_config
 from sweeps.seams import WAIT_S, Pool
@@ -57,27 +58,41 @@ def run_probes(
     workload: Workload,
     target: TargetFacts,
     stop: StopRequest,
+    keep: Callable[[ProbedFeed], None],
+    account: OpenAccount,
 ) -> tuple[ProbedFeed, ...]:
-    """Probe every configuration once and match what was fed; empty when told to stop. Failures are results."""
+    """Probe every configuration once and match what was fed. Failures are results.
+
+    Every plan's are kept as soon as its last probe ends. Told to stop, or where the account's budget is spent, those of
+    the plans that are whole are returned.
+    """
     configs = list(dict.fromkeys(config for plan in plans for config in plan.configs))
     # corners end with the largest TP size, whose server may still run
     configs.sort(key=lambda config: -config.tp_size)
     tokens = probe_tokens(target.num_layers, target.hidden_size)
     outcomes: dict[EngineConfig, TrialOutcome] = {}
     waiting, running = list(configs), dict[str, EngineConfig]()
+    left, found, launched = list(plans), list[ProbedFeed](), 0
     while (waiting or running) and not stop.requested:
-        while waiting:
+        while waiting and account.may_launch(launched + len(running)):
             job = TrialJob(
                 trial_id=f"probe-{waiting[0].identity[:8]}", config=waiting[0], workload=workload, probe_tokens=tokens
             )
             if not pool.try_start(job):
                 break
             running[job.trial_id] = waiting.pop(0)
+        if not running and not account.may_launch(launched):
+            break
         for outcome in pool.wait(WAIT_S):
             outcomes[running.pop(outcome.trial_id)] = outcome
-    if stop.requested:
-        return ()
-    return tuple(feed for plan in plans for feed in _match(plan, outcomes))
+            launched += outcome.launch is None or outcome.launch.weights_loaded
+        for plan in [plan for plan in left if all(config in outcomes for config in plan.configs)]:
+            left.remove(plan)
+            for feed in _match(plan, outcomes):
+                keep(feed)
+                found.append(feed)
+        account.beat()
+    return tuple(found)
 
 
 def _match(plan: ProbePlan, outcomes: dict[EngineConfig, TrialOutcome]) -> list[ProbedFeed]:

@@ -174,6 +174,15 @@ def check_continues(place: StudyPlace, spec: SweepSpec) -> None:
         )
 
 
+def check_models(place: StudyPlace, spec: SweepSpec) -> None:
+    """InputError when a model has become another checkpoint than the one the study in `place` measures."""
+    for path, folder, _ in _models_differ(place, spec, spec):
+        raise InputError(
+            f"study {place.name!r}: {show_path(path)}: {folder} is not the checkpoint any more that the study was made "
+            "with; measure it under another `study` name"
+        )
+
+
 def _models_differ(place: StudyPlace, there: SweepSpec, here: SweepSpec) -> Iterator[tuple[KeyPath, Any, Any]]:
     known = place.records.study() or {}
     for key in MODELS:

@@ -24,6 +24,7 @@ from results.tp_agreement import TpAgreement, agreements
 from results.traces import find_traces
 from search_spaces.config import EngineConfig
 from search_spaces.errors import InputError
+from sweeps.account import Account, trace_loads
 from sweeps.corner_trials import (
     PlannedCorner,
     matched_workload,
@@ -33,9 +34,9 @@ from sweeps.corner_trials import (
 )
 from sweeps.feed_probes import ProbePlan, kept_probe, plan_probe, run_probes, save_probe
 from sweeps.groups import open_groups, stopping
-from sweeps.home import StudyPlace
+from sweeps.home import StudyPlace, check_models
 from sweeps.interrupts import StopRequest, stop_signals
-from sweeps.isolation_ends import IsolationEnds, choose_ends, trained_on
+from sweeps.isolation_ends import IsolationEnds, choose_ends, given_taps, trained_on
 from sweeps.lease import hold_folder
 from sweeps.observers import Observer, Observers
 from sweeps.planning import SweepPlan, make_plan
@@ -89,10 +90,16 @@ class IsolationPlan:
 
 
 class StudyIsolation:
-    """One isolation of a study. Reads the records anew for every step, so each step sees what the last one wrote."""
+    """One isolation of a study. Reads the records anew for every step, so each step sees what the last one wrote.
+
+    InputError for taps that are none, and for models that are not the study's any more.
+    """
 
     def __init__(self, spec: SweepSpec, place: StudyPlace, request: IsolationRequest) -> None:
         self.spec, self.place, self.request = spec, place, request
+        if request.trained_on is not None:
+            given_taps(request.trained_on)
+        check_models(place, spec)
         self.sweep: SweepPlan = make_plan(spec)
         self.folder: StudyFolder = place.records
         self.objective: Objective = objective_of(spec)
@@ -128,8 +135,12 @@ class StudyIsolation:
             traces=self._traces(ends.suspect) if self.request.trace and probe is not False else (),
         )
 
-    def run(self, plan: IsolationPlan, pool: Pool, observer: Observer, stop: StopRequest) -> IsolationPlan | None:
-        """Run what is missing in an open pool; None when told to stop. What was measured stays."""
+    def run(
+        self, plan: IsolationPlan, pool: Pool, observer: Observer, stop: StopRequest, account: Account | None = None
+    ) -> IsolationPlan | None:
+        """Run what is missing in an open pool, as far as the account's budget goes (by default: without limit); None
+        when told to stop. What was measured stays."""
+        account = account or Account()
         reason = run_corner_trials(
             trials_to_run(plan.corners),
             study=self.spec.study,
@@ -140,17 +151,28 @@ class StudyIsolation:
             retries=self.spec.budget.retries,
             observer=observer,
             stop=stop,
+            account=account,
+            launches_before=trace_loads(self.folder),
         )
         if reason == "interrupted":
             return None
+        if reason in ("launches", "wall_time_s"):
+            observer.said(f"budget.{reason} is spent: the verdict rests on what is measured")
         # each right beside the probe at its TP size, so that no server is started for it alone
-        self._trace([trace for trace in plan.traces if trace.config.tp_size > 1], pool, observer, stop)
-        feeds = run_probes(plan.probes, pool=pool, workload=self.workload, target=self.sweep.context.target, stop=stop)
-        self._trace([trace for trace in plan.traces if trace.config.tp_size == 1], pool, observer, stop)
+        self._trace([trace for trace in plan.traces if trace.config.tp_size > 1], pool, observer, stop, account)
+        with account.open(self.folder) as opened:
+            feeds = run_probes(
+                plan.probes,
+                pool=pool,
+                workload=self.workload,
+                target=self.sweep.context.target,
+                stop=stop,
+                keep=lambda feed: save_probe(self.folder, feed, self.probe_key),
+                account=opened,
+            )
+        self._trace([trace for trace in plan.traces if trace.config.tp_size == 1], pool, observer, stop, account)
         if stop.requested:
             return None
-        for feed in feeds:
-            save_probe(self.folder, feed, self.probe_key)
         measured = self.plan(probe=False)
         return IsolationPlan(ends=measured.ends, corners=measured.corners, probes=(), feeds=(*plan.feeds, *feeds))
 
@@ -186,22 +208,27 @@ class StudyIsolation:
     def _traces(self, suspect: EngineConfig) -> tuple[PlannedTrace, ...]:
         return plan_tp_traces(self.folder, suspect, self.sweep.context, self.workload) if self.can_launch else ()
 
-    def _trace(self, plans: Sequence[PlannedTrace], pool: Pool, observer: Observer, stop: StopRequest) -> None:
+    def _trace(
+        self, plans: Sequence[PlannedTrace], pool: Pool, observer: Observer, stop: StopRequest, account: Account
+    ) -> None:
         """What a trace fails for is said; the verdicts then do without it."""
         if not plans or stop.requested:
             return
         tp_size, workload = plans[0].config.tp_size, self.workload
-        run_traces(
-            plans,
-            pool=pool,
-            traces=traces_path(self.folder),
-            workload=workload,
-            target=self.sweep.context.target,
-            expected=known_texts(self.folder.records(), self.folder.rows, workload.workload_id, tp_size),
-            stop=stop,
-            retries=self.spec.budget.retries,
-            say=observer.said,
-        )
+        with account.open(self.folder) as opened:
+            run_traces(
+                plans,
+                pool=pool,
+                traces=traces_path(self.folder),
+                workload=workload,
+                target=self.sweep.context.target,
+                expected=known_texts(self.folder.records(), self.folder.rows, workload.workload_id, tp_size),
+                stop=stop,
+                retries=self.spec.budget.retries,
+                say=observer.said,
+                heartbeat=opened.beat,
+                may_go_on=opened.may_launch,
+            )
 
     def _agreements(self, suspect: EngineConfig) -> tuple[TpAgreement, ...]:
         """What traces at two TP sizes say, where a study has them; a damaged trace says nothing."""
@@ -249,9 +276,17 @@ def session(isolation: StudyIsolation, servers: Sequence[EngineConfig]) -> Itera
 
 
 def isolate_after_sweep(
-    spec: SweepSpec, place: StudyPlace, pool: Pool, observer: Observer, stop: StopRequest, *, may_launch: bool
+    spec: SweepSpec,
+    place: StudyPlace,
+    pool: Pool,
+    observer: Observer,
+    stop: StopRequest,
+    *,
+    may_launch: bool,
+    account: Account,
 ) -> None:
-    """The isolation with which a sweep ends: most corners are measured by then. In the sweep's own groups and lock.
+    """The isolation with which a sweep ends: most corners are measured by then. In the sweep's own groups and lock, and
+    on its account.
 
     When the budget forbids launches the verdicts rest on what is there. A study without two ends to compare has none.
     """
@@ -261,6 +296,6 @@ def isolate_after_sweep(
     except InputError as problem:
         logger.info("no verdicts: %s", problem)
         return
-    done = isolation.run(plan, pool, observer, stop) if may_launch and plan.needs_servers else plan
+    done = isolation.run(plan, pool, observer, stop, account) if may_launch and plan.needs_servers else plan
     if done is not None:
         isolation.conclude(done)

@@ -80,7 +80,10 @@ def setting_of_config(config: EngineConfig) -> Setting:
 
 def given_taps(text: str) -> TrainedOn:
     """What the user says of the training. InputError when that is no list of taps."""
-    taps = parse_layout_label(text)
+    try:
+        taps = parse_layout_label(text)
+    except InputError:
+        taps = "default"  # no taps either
     if isinstance(taps, str):
         raise InputError(f"--trained-on: {text!r} is not a list of taps such as 0,3,7")
     return TrainedOn(taps=taps, source="given")

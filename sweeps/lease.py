@@ -107,7 +107,10 @@ class StorageLease:
             self._beaten_at_s = now
 
     def release(self) -> None:
-        self._study.set_attr(LEASE, None)
+        """Free the study, unless another driver has taken it over meanwhile."""
+        there = self._study.attr(LEASE)
+        if there and Owner(**there["owner"]) == self._owner:
+            self._study.set_attr(LEASE, None)
 
 
 def folder_owner(lock_path: Path) -> Owner | None:

@@ -9,10 +9,11 @@ from search_spaces.config import Setting
 from search_spaces.errors import InputError
 from search_spaces.rulings import Illegal
 from search_spaces.sglang_rules import resolve_setting
+from sweeps.account import Account
 from sweeps.corner_trials import matched_workload
 from sweeps.feed_probes import ProbePlan, plan_probe, run_probes, save_probe
 from sweeps.groups import open_groups, stopping
-from sweeps.home import StudyPlace
+from sweeps.home import StudyPlace, check_models
 from sweeps.interrupts import stop_signals
 from sweeps.isolation_ends import trained_on
 from sweeps.lease import hold_folder
@@ -26,11 +27,12 @@ def probe_study(
 ) -> tuple[tuple[ProbedFeed, ...], TrainedOn | None] | None:
     """Probe every layout at tp 1 and at the served TP size, in groups of its own; None when a signal said stop.
 
-    Results are kept in the study's folder. InputError for a layout that cannot be served, EnvironmentProblem as for a
-    sweep.
+    Results are kept in the study's folder as they come. InputError for a layout that cannot be served, and for models
+    that are not the study's any more; EnvironmentProblem as for a sweep.
     """
     if spec.engine.kind != "sglang":
         raise InputError("probe: engine.kind: endpoint: only a server that specsweep starts can be probed")
+    check_models(place, spec)
     sweep = make_plan(spec)
     plans = [plan_probe_of(sweep, layout, tp_size) for layout in layouts or (None,)]
     workload = matched_workload(make_workload(spec), spec.objective_concurrency)
@@ -43,12 +45,19 @@ def probe_study(
             open_groups(spec, sweep.context, place, servers) as pool,
             stop_signals() as stop,
             stopping(pool, stop),
+            Account().open(folder) as account,
         ):
-            feeds = run_probes(plans, pool=pool, workload=workload, target=sweep.context.target, stop=stop)
+            feeds = run_probes(
+                plans,
+                pool=pool,
+                workload=workload,
+                target=sweep.context.target,
+                stop=stop,
+                keep=lambda feed: save_probe(folder, feed, workload.prompt_set_hash),
+                account=account,
+            )
             if stop.requested:
                 return None
-        for feed in feeds:
-            save_probe(folder, feed, workload.prompt_set_hash)
     return feeds, known
 
 

@@ -13,7 +13,7 @@ from search_spaces.errors import InputError
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
 from sweeps.groups import open_groups, servers_of, stopping
-from sweeps.home import StudyPlace
+from sweeps.home import StudyPlace, check_models
 from sweeps.interrupts import stop_signals
 from sweeps.lease import hold_folder
 from sweeps.planning import SweepPlan, make_plan
@@ -39,11 +39,12 @@ def plan_study_traces(
     spec: SweepSpec, place: StudyPlace, choice: TraceChoice, layouts: Sequence[str] = ()
 ) -> StudyTraces:
     """Reads files, starts nothing. `layouts` are labels, in place of the choice's taps. InputError for what cannot be
-    traced."""
+    traced, and for models that are not the study's any more."""
     if spec.engine.kind != "sglang":
         raise InputError("trace: engine.kind: endpoint: only a server that specsweep starts can be traced")
     if spec.workload.temperature != 0:
         raise InputError(f"workload.temperature: a trace needs 0, not {spec.workload.temperature:g}")
+    check_models(place, spec)
     sweep = make_plan(spec)
     taps = tuple(dict.fromkeys(_taps(label, sweep.context) for label in layouts))
     chosen = TraceChoice(**{**vars(choice), "layouts": taps or choice.layouts})

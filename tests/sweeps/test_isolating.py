@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,9 +31,12 @@ from results.traces import TracedPrompt, TraceFacts, append_prompts, write_facts
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.errors import InputError
 from sweeps import isolating
+from sweeps.account import Account
+from sweeps.budget import Budget
+from sweeps.cli import main
 from sweeps.home import StudyPlace, save_spec
 from sweeps.interrupts import StopRequest
-from sweeps.isolating import IsolationRequest, StudyIsolation
+from sweeps.isolating import IsolationRequest, StudyIsolation, isolate_after_sweep
 from sweeps.isolation_ends import choose_ends, setting_of_config, trained_on
 from sweeps.isolation_view import plan_json, show_plan
 from sweeps.planning import make_plan
@@ -40,6 +44,7 @@ from sweeps.recording import record_of, write_record
 from sweeps.report_view import print_report, print_verdicts
 from sweeps.spec import load_spec
 from sweeps.study_status import report_of
+from sweeps.tally import ELAPSED
 from sweeps.tasks import Task
 
 SPEC = """\
@@ -256,6 +261,90 @@ def test_a_trial_that_ended_early_counts_where_nothing_better_can_be_had(place: 
     assert [item.state for item in done.corners] == ["measured"] * 8
     assert [len(item.measured.pairs) for item in done.corners if item.measured.stopped] == [1]
     assert not isolation(place, probe=False).plan().needs_servers
+
+
+class Kept:
+    """The attributes of a study that a sweep holds open."""
+
+    name = "case"
+
+    def __init__(self) -> None:
+        self.attrs: dict[str, Any] = {}
+
+    def attr(self, name: str) -> Any:
+        return self.attrs.get(name)
+
+    def set_attr(self, name: str, value: Any) -> None:
+        self.attrs[name] = value
+
+
+@pytest.mark.parametrize(
+    ("budget", "corners", "probes"),
+    [
+        (Budget(launches=5), 3, 0),
+        (Budget(launches=8), 6, 0),
+        (Budget(launches=9), 6, 1),
+        (Budget(launches=10, trials=1), 6, 2),
+        (Budget(wall_time_s=100.0), 0, 0),
+    ],
+)
+def test_at_the_end_of_a_sweep_its_budget_holds(place: StudyPlace, budget: Budget, corners: int, probes: int) -> None:
+    measure(place, server(), "t0000")
+    measure(place, SUSPECT, "t0001")
+    study, beats = Kept(), list[int]()
+    study.attrs[ELAPSED] = 100.0
+    pool, events = ProbingPool(), Events()
+    account = Account(of=study, budget=budget, heartbeat=lambda: beats.append(1))  # type: ignore[arg-type]
+    isolate_after_sweep(place.read_spec(), place, pool, events, StopRequest(), may_launch=True, account=account)
+    assert (len(pool.launched) - len(pool.probed), len(pool.probed)) == (corners, probes)
+    assert len(beats) == corners + probes
+    assert study.attrs[ELAPSED] >= 100.0
+    # a verdict there is, on what there was
+    kept = json.loads((place.folder / "isolate.json").read_text())
+    assert len(kept["gap"]["missing_corners"]) == 6 - corners
+    # a probe without the one it is held against is no result
+    assert len(kept["probes"]) == (2 if probes == 2 else 0)
+    spent = "wall_time_s" if budget.wall_time_s else "launches"
+    said = ("said", f"budget.{spent} is spent: the verdict rests on what is measured")
+    assert (said in events.seen) == (corners < 6)
+
+
+def test_probes_are_kept_when_what_follows_is_stopped(place: StudyPlace) -> None:
+    measure(place, server(), "t0000")
+    measure(place, SUSPECT, "t0001")
+    stop = StopRequest()
+
+    class StoppedInTheLastTrace(ProbingPool):
+        def try_start(self, job: TrialJob) -> bool:
+            if job.trace is not None and job.config.tp_size == 1:
+                stop.by = "SIGINT"
+            return super().try_start(job)
+
+    assert run(isolation(place, trace=True), StoppedInTheLastTrace(), stop) is None
+    again = isolation(place, trace=True).plan()
+    assert again.probes == ()
+    assert len(again.feeds) == 2
+
+
+@pytest.mark.parametrize("command", [["isolate", "case", "--dry-run"], ["probe", "case"], ["trace", "case"]])
+def test_a_draft_that_changed_is_not_mixed_into_the_study(
+    place: StudyPlace, command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure(place, server(), "t0000")
+    measure(place, SUSPECT, "t0001")
+    monkeypatch.setenv("SPECSWEEP_HOME", str(place.home))
+    config = Path(place.read_spec().draft) / "config.json"
+    config.write_text(config.read_text().replace("500000", "10000"))
+    assert main(command) == 2
+    shown = capsys.readouterr().err
+    assert "study 'case': draft: " in shown
+    assert "is not the checkpoint any more that the study was made with" in shown
+    assert shown.count("\n") == 1
+
+
+def test_taps_that_are_none_are_refused_before_anything_runs(place: StudyPlace) -> None:
+    with pytest.raises(InputError, match="--trained-on: '0;3;7' is not a list of taps"):
+        isolation(place, trained_on="0;3;7")
 
 
 def test_trials_and_settings_name_the_ends(place: StudyPlace) -> None:

@@ -118,3 +118,6 @@ def test_heartbeats_are_written_seldom_and_a_release_frees() -> None:
     lease.release()
     other = StorageLease(study, replace(Owner.this_process(), host="elsewhere"), lambda: now[0])
     other.take()
+    # what another driver holds by now is not freed in its place
+    lease.release()
+    assert study.kept[LEASE]["owner"]["host"] == "elsewhere"
