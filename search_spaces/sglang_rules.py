@@ -7,7 +7,6 @@ releases in which it holds and the upstream place where it was read; where a run
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from search_spaces.config import EngineConfig, Flags, Setting, Triple
 from search_spaces.engine_args import EngineArgs
@@ -49,10 +48,6 @@ class RuleBook:
     _placements: dict[tuple[int, Flags], tuple[str, str] | None] = field(default_factory=dict, repr=False)
     _triples: dict[tuple[Numbers, Flags], TripleRuling] = field(default_factory=dict, repr=False)
     _changes: dict[tuple[int, Flags], tuple[FlagChange, ...]] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def _mla_draft(self) -> bool:
-        return is_mla(self.context.draft.config)
 
     def resolve(self, setting: Setting) -> Ruling:
         """See `resolve_setting`."""

@@ -16,34 +16,31 @@ from results.isolation import Isolation, IsolationCase, conclude
 from results.isolation_report import ISOLATION_FILE, isolation_json
 from results.isolation_rows import baseline_rows, offline_row
 from results.objective import Objective
-from results.probed_feed import ProbedFeed
 from results.ranking import rank
 from results.store import StudyFolder
 from results.study_surface import traces_path
-from results.tp_agreement import TpAgreement, agreements
-from results.traces import find_traces
 from search_spaces.config import EngineConfig
 from search_spaces.errors import InputError
 from sweeps.account import Account, trace_loads
 from sweeps.corner_trials import (
-    PlannedCorner,
     matched_workload,
     plan_corners,
     run_corner_trials,
     trials_to_run,
 )
-from sweeps.feed_probes import ProbePlan, kept_probe, plan_probe, run_probes, save_probe
+from sweeps.feed_probes import kept_probe, plan_probe, run_probes, save_probe
 from sweeps.groups import open_groups, stopping
 from sweeps.home import StudyPlace, check_models
 from sweeps.interrupts import StopRequest, stop_signals
 from sweeps.isolation_ends import IsolationEnds, choose_ends, given_taps, trained_on
+from sweeps.isolation_plan import IsolationPlan
 from sweeps.lease import hold_folder
 from sweeps.observers import Observer, Observers
 from sweeps.planning import SweepPlan, make_plan
 from sweeps.seams import Pool
 from sweeps.spec_schema import SweepSpec
 from sweeps.study_status import objective_of
-from sweeps.tp_traces import plan_tp_traces
+from sweeps.tp_traces import plan_tp_traces, tp_agreements
 from sweeps.trace_plans import PlannedTrace
 from sweeps.tracing import known_texts, run_traces
 from sweeps.tracking import tracking_observers
@@ -65,28 +62,6 @@ class IsolationRequest:
     margin: float = DEFAULT_MARGIN
     probe: bool = True
     trace: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class IsolationPlan:
-    """What an isolation would compare and do. `probes` and `traces` are to be run, `feeds` are kept from before."""
-
-    ends: IsolationEnds
-    corners: tuple[PlannedCorner, ...]
-    probes: tuple[ProbePlan, ...]
-    feeds: tuple[ProbedFeed, ...]
-    traces: tuple[PlannedTrace, ...] = ()
-
-    @property
-    def needs_servers(self) -> bool:
-        return bool(self.probes or self.traces) or any(item.state == "to run" for item in self.corners)
-
-    @property
-    def servers(self) -> tuple[EngineConfig, ...]:
-        """Every configuration that will be started or switched to."""
-        wanted = [item.measured.config for item in self.corners if item.state == "to run"]
-        recorded = [config for plan in self.probes for config in plan.configs]
-        return tuple(dict.fromkeys([*wanted, *recorded, *(trace.config for trace in self.traces)]))
 
 
 class StudyIsolation:
@@ -198,7 +173,7 @@ class StudyIsolation:
                 margin=self.request.margin,
                 noise=repeat_noise(corners.values()),
                 more_rows=tuple(rows),
-                agreements=self._agreements(plan.ends.suspect),
+                agreements=tp_agreements(self.folder, plan.ends.suspect),
             )
         )
         content = json.dumps(isolation_json(isolation), indent=1, ensure_ascii=False, allow_nan=False)
@@ -229,16 +204,6 @@ class StudyIsolation:
                 heartbeat=opened.beat,
                 may_go_on=opened.may_launch,
             )
-
-    def _agreements(self, suspect: EngineConfig) -> tuple[TpAgreement, ...]:
-        """What traces at two TP sizes say, where a study has them; a damaged trace says nothing."""
-        if suspect.layout is None or suspect.triple is None:
-            return ()
-        try:
-            return agreements(find_traces(traces_path(self.folder)), suspect.layout, suspect.triple)
-        except InputError as problem:
-            logger.warning("traces are left out: %s", problem)
-            return ()
 
     def _wants_probe(self, probe: bool | None) -> bool:
         return self.can_launch and (self.request.probe if probe is None else probe)

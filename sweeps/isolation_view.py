@@ -10,7 +10,7 @@ from results.isolation_report import sentences
 from results.isolation_rows import config_words
 from sweeps.commands.explain import show_explanation
 from sweeps.commands.paragraphs import paragraph
-from sweeps.isolating import IsolationPlan
+from sweeps.isolation_plan import IsolationPlan
 from sweeps.text_table import format_table
 
 PLAN_SCHEMA = 1

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from actors.load.workload import Workload
 from actors.tracing import tracing_config
 from results.store import StudyFolder
 from results.study_surface import traces_path
+from results.tp_agreement import TpAgreement, agreements
 from results.traces import find_traces
 from search_spaces.config import EngineConfig
+from search_spaces.errors import InputError
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
 from sweeps.isolation_ends import setting_of_config
 from sweeps.trace_plans import PlannedTrace, plan_traces
+
+LOG = logging.getLogger(__name__)
 
 TRACED_PROMPTS = 16
 """How many prompts are traced: some thousand positions are enough to tell whether the drafts agree."""
@@ -45,3 +50,14 @@ def plan_tp_traces(
         return ()
     plans = plan_traces(traces_path(folder), configs, workload, TRACED_PROMPTS)
     return tuple(plan for plan in plans if plan.left)
+
+
+def tp_agreements(folder: StudyFolder, suspect: EngineConfig) -> tuple[TpAgreement, ...]:
+    """What traces at two TP sizes say, where a study has them; a damaged trace says nothing."""
+    if suspect.layout is None or suspect.triple is None:
+        return ()
+    try:
+        return agreements(find_traces(traces_path(folder)), suspect.layout, suspect.triple)
+    except InputError as problem:
+        LOG.warning("traces are left out: %s", problem)
+        return ()

@@ -38,6 +38,7 @@ from sweeps.home import StudyPlace, save_spec
 from sweeps.interrupts import StopRequest
 from sweeps.isolating import IsolationRequest, StudyIsolation, isolate_after_sweep
 from sweeps.isolation_ends import choose_ends, setting_of_config, trained_on
+from sweeps.isolation_plan import IsolationPlan
 from sweeps.isolation_view import plan_json, show_plan
 from sweeps.planning import make_plan
 from sweeps.recording import record_of, write_record
@@ -133,7 +134,7 @@ def isolation(place: StudyPlace, **options: object) -> StudyIsolation:
     return StudyIsolation(place.read_spec(), place, IsolationRequest(**options))  # type: ignore[arg-type]
 
 
-def run(found: StudyIsolation, pool: InstantPool, stop: StopRequest | None = None) -> isolating.IsolationPlan | None:
+def run(found: StudyIsolation, pool: InstantPool, stop: StopRequest | None = None) -> IsolationPlan | None:
     return found.run(found.plan(), pool, Events(), stop or StopRequest())
 
 
