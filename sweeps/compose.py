@@ -13,10 +13,11 @@ from results.trace_launches import read_trace_launches
 from search_spaces.errors import InputError
 from sweeps.account import Account
 from sweeps.baselines import both_ways
+from sweeps.driver_log import driver_log
 from sweeps.endpoint_study import adopted
 from sweeps.groups import check_environment, open_groups, servers_of, stopping
 from sweeps.groups_on_demand import GroupsOnDemand
-from sweeps.home import StudyPlace
+from sweeps.home import StudyPlace, kept
 from sweeps.interrupts import StopRequest, stop_signals
 from sweeps.isolating import isolate_after_sweep
 from sweeps.lease import Owner, StorageLease, hold_folder
@@ -55,7 +56,8 @@ class SweepResult:
 def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepResult:
     """Run or resume the study of `spec` in `place` until nothing is left, the budget is spent, or a signal says stop.
 
-    The same call begins a study and continues it exactly where its records end. Blocks; on return no server, actor or
+    The same call begins a study and continues it exactly where its records end. The spec is kept in the study once
+    nothing can refuse it any more; a new study that cannot begin leaves nothing. Blocks; on return no server, actor or
     placement group of it is left, and a Ray of our own is gone. InputError and EnvironmentProblem before anything is
     launched when the spec, the study, SGLang, Ray or MLflow do not fit; later EnvironmentProblem only when the disk,
     the study's storage or the engine fail for every trial. KeyboardInterrupt when Ctrl-C is pressed twice.
@@ -67,14 +69,13 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
     if spec.tracking.enabled and spec.tracking.uri is not None:
         check_reachable(spec.tracking.uri)
     folder = StudyFolder(place.folder)
-    folder.path.mkdir(parents=True, exist_ok=True)
-    with hold_folder(folder.lock_path) as owner:
+    with hold_folder(folder.lock_path) as owner, kept(place, spec) as keep_spec, driver_log(folder):
         folder.open_for_write()
         # Ray takes seconds to start and MLflow to make its store: what is missing is said before
         found = None if folder.records() else check_environment(spec)
         opened = open_for_sweep(spec, place, plan, workload, folder)
         groups = open_groups(spec, plan.context, place, servers_of(plan), found=found, before=opened.refuse)
-        with _lease(opened.study, owner) as lease, GroupsOnDemand(groups) as pool:
+        with _lease(opened.study, owner) as lease, GroupsOnDemand(groups, keep_spec) as pool:
             if not opened.records:
                 pool.open()  # a cluster that does not serve leaves nothing in MLflow
             observers = Observers([*tracking_observers(spec, place, folder), observer])
@@ -82,6 +83,7 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
             with stop_signals() as stop, stopping(pool, stop):
                 session = _Session(opened, pool, observers, stop, lease.beat)
                 reason, standing = session.search()
+                keep_spec()  # nothing may have been launched
                 session.isolate(reason)
             best = opened.study.best
             return SweepResult(

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import socket
 import sys
-from collections.abc import Iterator
 
 import typer
 
 from results.report import report_json
 from results.report_pages import write_report
-from results.store import StudyFolder
-from search_spaces.errors import EnvironmentProblem, InputError
+from search_spaces.errors import InputError
 from sweeps.commands.options import print_json
 from sweeps.compose import SweepResult, run_sweep
-from sweeps.home import StudyPlace, discard_unused, save_spec
+from sweeps.home import StudyPlace
 from sweeps.progress import open_progress, show_duration
 from sweeps.report_view import print_report, print_verdicts
 from sweeps.spec_schema import SweepSpec
@@ -24,7 +20,6 @@ from sweeps.study_status import objective_of, report_of
 from sweeps.terminal import TerminalObserver
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
-DRIVER_LOG = "driver.log"
 
 _REASONS = {
     "exhausted": "everything in the space has been measured",
@@ -39,16 +34,12 @@ _REASONS = {
 def drive(spec: SweepSpec, place: StudyPlace, *, as_json: bool) -> int:
     """Runs or continues the study in `place` and shows it; returns the exit code.
 
-    With `as_json` the news go to stderr and one JSON object to stdout. When the sweep cannot begin at all, a study that
-    was new is taken away again.
+    With `as_json` the news go to stderr and one JSON object to stdout.
     """
     progress = open_progress(sys.stderr if as_json else sys.stdout)
+    opening = f"study {place.name} {'continues' if place.exists else 'begins'} in {place.folder}"
     try:
-        with _all_or_nothing(place, is_new=not place.exists):
-            opening = f"study {place.name} {'continues' if place.exists else 'begins'} in {place.folder}"
-            save_spec(place, spec)
-            with driver_log(place.records):
-                result = run_sweep(spec, place, TerminalObserver(progress, objective_of(spec), opening))
+        result = run_sweep(spec, place, TerminalObserver(progress, objective_of(spec), opening))
     finally:
         progress.close()
     _conclude(result, spec, place, as_json=as_json)
@@ -69,36 +60,6 @@ def check_port(spec: SweepSpec) -> None:
                 f"engine.port: {port} cannot be used on {spec.engine.host}: {error.strerror}; "
                 "leave the key out and a free port is chosen"
             ) from error
-
-
-@contextlib.contextmanager
-def _all_or_nothing(place: StudyPlace, *, is_new: bool) -> Iterator[None]:
-    try:
-        yield
-    except (InputError, EnvironmentProblem):
-        if is_new and not place.records.trial_ids():
-            discard_unused(place)
-        raise
-
-
-@contextlib.contextmanager
-def driver_log(folder: StudyFolder) -> Iterator[None]:
-    """The driver's own log, in the study's folder; appended to by every session."""
-    folder.logs_path.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(folder.logs_path / DRIVER_LOG, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    ours = [logging.getLogger(name) for name in ("sweeps", "actors", "results", "search_spaces")]
-    levels = [logger.level for logger in ours]
-    for logger in ours:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        for logger, level in zip(ours, levels, strict=True):
-            logger.removeHandler(handler)
-            logger.setLevel(level)
-        handler.close()
 
 
 def _conclude(result: SweepResult, spec: SweepSpec, place: StudyPlace, *, as_json: bool) -> None:

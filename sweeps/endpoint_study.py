@@ -12,7 +12,7 @@ NUMBERS = ("num_steps", "eagle_topk", "num_draft_tokens")
 
 
 def adopted(spec: SweepSpec) -> SweepSpec:
-    """The spec with what its endpoint runs filled in; any other spec as it is.
+    """The spec with what its endpoint runs filled in, as its study keeps it; any other spec as it is.
 
     InputError when the space asks for something that the server does not run; EnvironmentProblem when it does not
     answer.

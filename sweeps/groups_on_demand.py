@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from actors.group_pool import GroupPool
@@ -12,10 +12,12 @@ from actors.placement import Device
 
 
 class GroupsOnDemand:
-    """A pool like the one it opens. `groups` is what opens it; both end with the context."""
+    """A pool like the one it opens. `groups` is what opens it; both end with the context. `opened` is called then."""
 
-    def __init__(self, groups: contextlib.AbstractContextManager[GroupPool]) -> None:
-        self._groups = groups
+    def __init__(
+        self, groups: contextlib.AbstractContextManager[GroupPool], opened: Callable[[], None] = lambda: None
+    ) -> None:
+        self._groups, self._tell_opened = groups, opened
         self._opened = contextlib.ExitStack()
         self._pool: GroupPool | None = None
 
@@ -23,6 +25,7 @@ class GroupsOnDemand:
         """Open the groups if they are not; EnvironmentProblem when the cluster or the engine is missing."""
         if self._pool is None:
             self._pool = self._opened.enter_context(self._groups)
+            self._tell_opened()
         return self._pool
 
     @property

@@ -7,13 +7,13 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.checkpoint_identity import checkpoint_identity
-from search_spaces.errors import InputError
+from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.nearest import nearest
 from sweeps.spec import dump_snapshot, load_spec, parse_spec
 from sweeps.spec_fields import show
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SPEC_FILE = "spec.json"
 STUDY_SCHEMA = 1
 MODELS = ("target", "draft")
+_BEGUN = ("lock", "study.json")
+"""What a driver that was killed at once left of a study, or what one that begins it now has written."""
 
 FREE_TO_CHANGE: frozenset[KeyPath] = frozenset(
     {
@@ -153,7 +155,7 @@ def claim_study(spec: SweepSpec, home: Path) -> StudyPlace:
     _check_writable(place.folder)
     if place.exists:
         check_continues(place, spec)
-    elif place.folder.exists() and any(place.folder.iterdir()):
+    elif place.folder.exists() and any(path.name not in _BEGUN for path in place.folder.iterdir()):
         raise InputError(
             f"{place.folder}: not empty and not a study ({SPEC_FILE} is missing); give another `study` name"
         )
@@ -199,8 +201,28 @@ def continued(place: StudyPlace, spec: SweepSpec) -> SweepSpec:
     return spec.model_copy(update={"budget": spec.budget.model_copy(update={"baselines": there})})
 
 
-def discard_unused(place: StudyPlace) -> None:
-    """Removes the study's folder, and the home when it is then empty; only for a study that was never recorded in."""
+@contextlib.contextmanager
+def kept(place: StudyPlace, spec: SweepSpec) -> Iterator[Callable[[], None]]:
+    """The study's spec while a driver holds its folder; yields what puts `spec` there, once nothing can refuse it.
+
+    A study that is new has it from the start, and is taken away again when an InputError or EnvironmentProblem ends the
+    context before anything was recorded. One that exists keeps its own until then. InputError when it exists by now and
+    results of `spec` would not be comparable.
+    """
+    is_new = not place.exists
+    if is_new:
+        save_spec(place, spec)
+    else:
+        check_continues(place, spec)
+    try:
+        yield lambda: save_spec(place, spec)
+    except (InputError, EnvironmentProblem):
+        if is_new and not place.records.trial_ids():
+            _discard(place)
+        raise
+
+
+def _discard(place: StudyPlace) -> None:
     shutil.rmtree(place.folder, ignore_errors=True)
     with contextlib.suppress(OSError):
         place.home.rmdir()

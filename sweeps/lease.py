@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from search_spaces.errors import InputError
 
@@ -52,21 +52,52 @@ class Owner:
 def hold_folder(lock_path: Path) -> Iterator[Owner]:
     """Hold the study's folder while in the context.
 
-    The kernel releases the lock when the process ends, however it ends, so a successor takes over at once. InputError,
-    naming the owner, while another live driver holds it.
+    The kernel releases the lock when the process ends, however it ends, so a successor takes over at once. The folder
+    is made when it is missing. InputError, naming the owner, while another live driver holds it, and when the folder
+    cannot be written.
     """
     owner = Owner.this_process()
-    with lock_path.open("a+b") as file:
+    with _locked(lock_path) as file:
+        _note(file, json.dumps(asdict(owner)).encode())
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            other = _read_owner(lock_path.read_bytes())
-            raise InputError(f"study folder {lock_path.parent}: in use by {other or 'another driver'}") from None
+            yield owner
+        finally:
+            _note(file, b"")
+
+
+def _locked(lock_path: Path) -> BinaryIO:
+    try:
+        while True:
+            lock_path.parent.mkdir(parents=True, exist_ok=True)
+            file = lock_path.open("a+b")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_at(lock_path, file):
+                    return file
+            except BlockingIOError:
+                file.seek(0)
+                other = _read_owner(file.read()) or "another driver"
+                file.close()
+                raise InputError(f"study folder {lock_path.parent}: in use by {other}") from None
+            file.close()
+    except OSError as error:
+        raise InputError(f"study folder {lock_path.parent}: cannot be written: {error.strerror or error}") from None
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    # a study that could not begin is taken away, lock and all, by the driver that held it
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _note(file: BinaryIO, content: bytes) -> None:
+    # who holds the lock is news for others; the lock itself is the kernel's
+    with contextlib.suppress(OSError):
         file.truncate(0)
-        file.write(json.dumps(asdict(owner)).encode())
+        file.write(content)
         file.flush()
-        yield owner
-        file.truncate(0)
 
 
 class Attributes(Protocol):

@@ -50,7 +50,7 @@ def isolate(
     Example: specsweep isolate demo --reference t0004 --trained-on 0,3,7
     """
     from results.isolation_report import isolation_json
-    from sweeps.driving import driver_log
+    from sweeps.driver_log import driver_log
     from sweeps.home import find_study, home_folder
     from sweeps.isolating import IsolationRequest, StudyIsolation, isolate_study
     from sweeps.isolation_view import plan_json, show_isolation, show_plan

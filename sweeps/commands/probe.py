@@ -34,7 +34,7 @@ def probe(
     """
     from results.probed_feed import probe_json
     from sweeps.commands.paragraphs import paragraph
-    from sweeps.driving import driver_log
+    from sweeps.driver_log import driver_log
     from sweeps.home import find_study, home_folder
     from sweeps.probing import probe_study
 

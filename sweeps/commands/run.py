@@ -27,13 +27,14 @@ def run(
     Example: specsweep run sweeps/specs/demo.yaml --set budget.trials=10
     """
     from sweeps.driving import check_port, drive
+    from sweeps.endpoint_study import adopted
     from sweeps.home import claim_study, continued, home_folder
     from sweeps.plan_time import extras_of, pace_of
     from sweeps.plan_view import show_plan
     from sweeps.planning import make_plan
     from sweeps.spec import load_spec
 
-    spec = load_spec(spec_file, overrides or ())
+    spec = adopted(load_spec(spec_file, overrides or ()))
     place = claim_study(spec, home_folder())
     spec = continued(place, spec)
     try:

@@ -47,7 +47,7 @@ def trace(
 
     Example: specsweep trace demo --topk 4 --steps 6
     """
-    from sweeps.driving import driver_log
+    from sweeps.driver_log import driver_log
     from sweeps.home import find_study, home_folder
     from sweeps.progress import open_progress
     from sweeps.trace_choice import TraceChoice

@@ -19,7 +19,7 @@ from actors.load.workload import Prompt, Workload
 from results.records import TrialRecord
 from results.store import StudyFolder
 from sweeps import compose
-from sweeps.home import claim_study, save_spec
+from sweeps.home import claim_study
 from sweeps.progress import Standing
 from sweeps.spec import load_spec
 from sweeps.spec_schema import SweepSpec
@@ -95,7 +95,6 @@ def main() -> None:
 
     compose.make_workload = make_workload
     StudyFolder.write_trial = dying_write  # type: ignore[method-assign]
-    save_spec(place, spec)
     result = compose.run_sweep(spec, place, Printer(moment, trial))
     say(
         "result",

@@ -10,7 +10,12 @@ from doubles.timed_answers import TimedPlan
 from doubles.timed_server import TimedServer
 from spec_files import write_spec
 
+from actors.engines.endpoint import Endpoint
+from search_spaces.errors import InputError
 from sweeps.cli import main
+from sweeps.endpoint_study import adopted
+from sweeps.home import claim_study, save_spec
+from sweeps.spec import load_spec
 
 SPEC = """\
 target: models/target
@@ -45,6 +50,13 @@ def test_the_running_server_is_the_one_trial_and_is_left_alone(
         assert main(["run", path, "--json", "--set", f"cluster.address={ray_address}"]) == 0
         report = json.loads(capsys.readouterr().out)
         assert not server.dead.is_set()
+        sent = len(server.seen.requests)
+        assert main(["status", "case", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["left"] == 0
+        for again in (["run", path, "--set", f"cluster.address={ray_address}"], ["resume", "case"]):
+            assert main([*again, "--json"]) == 0
+            assert json.loads(capsys.readouterr().out)["reason"] == "exhausted"
+        assert len(server.seen.requests) == sent
     assert report["reason"] == "exhausted"
     assert report["baselines"] == []
     (row,) = report["settings"]
@@ -53,6 +65,27 @@ def test_the_running_server_is_the_one_trial_and_is_left_alone(
     assert 1.5 < row["accept_length"]["value"] <= 4
     assert [load["concurrency"] for load in row["loads"]] == [2, 4]
     assert "the server serves models/double" in " ".join(report["findings"])
+
+
+def test_a_study_keeps_the_setting_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the spec left the TP size open and the server has another one than the default."""
+    info = {
+        "speculative_algorithm": "EAGLE3",
+        "speculative_num_steps": 3,
+        "speculative_eagle_topk": 1,
+        "speculative_num_draft_tokens": 4,
+        "tp_size": 2,
+    }
+    monkeypatch.setattr(Endpoint, "server_info", lambda self: info)
+    spec = adopted(load_spec(write_spec(tmp_path, SPEC.replace("URL", "http://127.0.0.1:1"))))
+    place = claim_study(spec, tmp_path / "home")
+    save_spec(place, spec)
+    there = place.read_spec()
+    assert (there.space.num_steps, there.space.tp_size) == ((3,), (2,))
+    assert adopted(there) == spec == there
+    info["tp_size"] = 4
+    with pytest.raises(InputError, match=r"space\.tp_size: 2, but the running server has 4"):
+        adopted(there)
 
 
 def test_the_objective_may_be_read_at_a_request_rate(tmp_path: Path, capsys: Capture, ray_address: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +17,9 @@ from typing import Any
 
 import pytest
 
+from results.store import StudyFolder
 from search_spaces.errors import InputError
+from sweeps.driver_log import driver_log
 from sweeps.lease import EXPIRES_S, LEASE, Owner, StorageLease, folder_owner, hold_folder
 
 HOLD = """
@@ -59,6 +63,38 @@ def test_a_second_live_driver_is_refused_in_one_line_and_a_dead_ones_place_is_fr
             assert mine.pid == os.getpid()
         assert time.monotonic() - before < 1
     assert folder_owner(lock) is None
+
+
+def test_a_lock_whose_folder_was_taken_away_locks_nothing(tmp_path: Path) -> None:
+    """Two drivers have it open; the first one's study cannot begin, and goes with its lock."""
+    folder = tmp_path / "study"
+    taken_away = []
+
+    def flock(file: Any, how: int) -> None:
+        if not taken_away:
+            taken_away.append((folder / "lock").stat().st_ino)
+            shutil.rmtree(folder)
+        real(file, how)
+
+    real = fcntl.flock
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fcntl, "flock", flock)
+        with hold_folder(folder / "lock"):
+            patch.undo()
+            owner = folder_owner(folder / "lock")
+            assert owner is not None
+            assert owner.pid == os.getpid()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match=r"cannot be written: File exists$"), hold_folder(tmp_path / "file/lock"):
+        pass
+    with (
+        pytest.raises(InputError, match=r"driver\.log: cannot be written: "),
+        driver_log(StudyFolder(tmp_path / "file")),
+    ):
+        pass
 
 
 def test_a_reused_pid_is_another_process() -> None:

@@ -16,7 +16,13 @@ import pytest
 from doubles.fake_interpreter import make_fake_python
 from spec_files import write_spec
 
+from search_spaces.errors import InputError
 from sweeps.cli import main
+from sweeps.compose import run_sweep
+from sweeps.home import claim_study, save_spec
+from sweeps.lease import hold_folder
+from sweeps.observers import Observers
+from sweeps.spec import load_spec
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 500
@@ -183,6 +189,24 @@ def test_the_same_study_with_another_space_is_refused(at_home: Swept, capsys: Ca
     assert listing(at_home.home) == before
 
 
+@pytest.mark.parametrize(
+    ("change", "message", "code"),
+    [
+        ("cluster.address=127.0.0.1:9", "no Ray listens there", 3),
+        ("engine.python=/nowhere/python", "/nowhere/python cannot be run", 3),
+        ("tracking.uri=http://127.0.0.1:9", "no answer", 3),
+        ("suspect={num_steps: 1, eagle_topk: 4, num_draft_tokens: 8}", "suspect: cannot run", 2),
+    ],
+)
+def test_what_cannot_go_on_changes_nothing(
+    at_home: Swept, capsys: Capture, change: str, message: str, code: int
+) -> None:
+    spec = (at_home.home / "small" / "spec.json").read_bytes()
+    assert main(["resume", "small", "--set", "budget.trials=4", "--set", change]) == code
+    assert message in capsys.readouterr().err
+    assert (at_home.home / "small" / "spec.json").read_bytes() == spec
+
+
 def test_resume_goes_on_and_keeps_what_is_there(swept: Swept, at_home: Swept) -> None:
     records = {path: path.read_bytes() for path in (swept.home / "small" / "records").rglob("*") if path.is_file()}
     done = subprocess.run(
@@ -287,6 +311,38 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(fresh: Path, capsys: Captur
     assert f"Would begin the study in {fresh.parent}/home/small" in text
     assert main(["run", str(fresh), "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["exists"] is False
+
+
+def test_a_study_that_another_driver_begins_is_left_to_it(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not the other one has written the spec when this one is refused."""
+    make_fake_python(tmp_path)
+    path, home = write_spec(tmp_path, SPEC), tmp_path / "home"
+    monkeypatch.setenv("SPECSWEEP_HOME", str(home))
+    spec = load_spec(path)
+    place = claim_study(spec, home)
+    with hold_folder(place.records.lock_path):
+        assert "in use by process" in refused(capsys, ["run", str(path)], 2)
+        assert listing(place.folder) == ["lock"]
+        save_spec(place, spec)
+        before = {file: file.read_bytes() for file in place.folder.iterdir()}
+        for command in (["run", str(path)], ["resume", "small"]):
+            assert "in use by process" in refused(capsys, [*command, "--set", "budget.trials=5"], 2)
+        assert {file: file.read_bytes() for file in place.folder.iterdir()} == before
+
+
+def test_a_study_that_exists_now_is_not_begun_with_another_space(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two drivers looked, and found nothing: the first one's study stays."""
+    make_fake_python(tmp_path)
+    path, home = write_spec(tmp_path, SPEC), tmp_path / "home"
+    place, other = claim_study(load_spec(path), home), load_spec(path, ["space.num_steps=[1, 5]"])
+    save_spec(place, load_spec(path))
+    with pytest.raises(InputError, match=r"another space\.num_steps"):
+        run_sweep(other, place, Observers([]))
+    assert place.read_spec() == load_spec(path)
 
 
 @pytest.mark.parametrize("command", ["resume", "status", "report", "sync"])
