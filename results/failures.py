@@ -15,6 +15,7 @@ Kind = Literal[
     "simulated",  # acceptance is simulated, so nothing measured would be true
     "port_in_use",
     "environment",  # variables are set where servers start under which nothing is to be measured
+    "machine",  # where the server runs the disk is full or fails, or nothing more can be opened
     "no_engine",  # SGLang is not importable in the engine's interpreter
     "client",  # requests failed although the server lives
     "no_metric",  # measured, but the objective's value is missing
@@ -25,7 +26,7 @@ Kind = Literal[
 ]
 
 INFRASTRUCTURE: frozenset[str] = frozenset(
-    {"timeout", "port_in_use", "placement", "lost_actor", "lost_node", "interrupted"}
+    {"timeout", "port_in_use", "machine", "placement", "lost_actor", "lost_node", "interrupted"}
 )
 
 

@@ -58,6 +58,12 @@ REFUSALS = re.compile(
 )
 """Exceptions by which SGLang refuses an argument or a checkpoint: the same configuration will fail again."""
 
+MACHINE = re.compile(
+    r"\[Errno (?:5|23|24|28|30|107|116|121|122)\]|No space left on device|Disk quota exceeded|Too many open files"
+    r"|Input/output error|Stale (?:NFS )?file handle|Read-only file system|Transport endpoint is not connected"
+)
+"""A disk that is full or fails, and the limits on open files: the same configuration will run elsewhere, or later."""
+
 MISSING = re.compile(r"^(?:ModuleNotFoundError|ImportError)\b")
 """SGLang, or something it needs, cannot be imported."""
 
@@ -77,6 +83,9 @@ def classify(log: str, status: ExitStatus | None, phase: Phase, *, seconds: floa
     if sign is not None:
         kind, line = sign
         return _failure(phase, kind, line, log)
+    told = cause or _last_complaint(lines)
+    if told is not None and MACHINE.search(told):
+        return _failure(phase, "machine", told, log)
     if cause is not None and MISSING.match(cause):
         return _failure(phase, "no_engine", cause, log)
     if cause is not None and REFUSALS.match(cause) and not DEVICE_TROUBLE.search(cause):
@@ -85,7 +94,6 @@ def classify(log: str, status: ExitStatus | None, phase: Phase, *, seconds: floa
         said = f" after {seconds:.0f} s" if seconds is not None else ""
         last = f"; last line of its log: {lines[-1]}" if lines else "; its log is empty"
         return _failure(phase, "timeout", f"the server was not ready{said}{last}", log)
-    told = cause or _last_complaint(lines)
     return _failure(phase, "crash", f"the server ended ({status})" + (f": {told}" if told else ""), log)
 
 

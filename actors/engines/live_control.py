@@ -140,7 +140,10 @@ class LiveControl:
             probe=probe,
         )
         started = time.monotonic()
-        self._folder.give(order)
+        try:
+            self._folder.give(order)
+        except OSError as problem:
+            return NotSwitched(reason=f"the order cannot be written: {problem}")
         refused = _flush_when_idle(base_url, timeout_s)
         if refused:
             return NotSwitched(reason=refused)

@@ -14,9 +14,10 @@ was reached. A chain (topk 1) has no scores: they are written as 0.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -84,13 +85,15 @@ class PoolTrace:
     def stop(self) -> None:
         for file in (self._file, self._requests):
             if file is not None:
-                file.close()
+                with self._ending_on_trouble():
+                    file.close()
         self._order = self._file = self._requests = None
 
     def flush(self) -> None:
         for file in (self._file, self._requests):
             if file is not None:
-                file.flush()
+                with self._ending_on_trouble():
+                    file.flush()
 
     def on_draft_forward(self, original: Callable[..., Any], worker: Any, forward_batch: Any) -> Any:
         order = self._order
@@ -127,18 +130,31 @@ class PoolTrace:
         rows["scores"] = scores.float().cpu().numpy()
         if parents is not None:
             rows["parents"] = parents.cpu().numpy()
-        try:
+        with self._ending_on_trouble():
             self._file.write(rows.tobytes())
-        except OSError as problem:  # a full disk ends the trace; the server must not die of it
-            LOG.error("specsweep: the trace ends here: %s", problem)
-            self._left = 0
-        self._left -= rows.nbytes
-        if self._left <= 0 and self._requests is not None:
-            self._requests.write(json.dumps({"truncated": True}) + "\n")
+            self._left -= rows.nbytes
+            if self._left <= 0:
+                self._note({"truncated": True})
 
     def _index(self, rid: str) -> int:
         if rid not in self._indices:
             self._indices[rid] = len(self._indices)
-            if self._requests is not None:
-                self._requests.write(json.dumps({"index": self._indices[rid], "rid": rid}) + "\n")
+            with self._ending_on_trouble():
+                self._note({"index": self._indices[rid], "rid": rid})
         return self._indices[rid]
+
+    def _note(self, line: dict[str, Any]) -> None:
+        if self._requests is not None:
+            self._requests.write(json.dumps(line) + "\n")
+
+    @contextlib.contextmanager
+    def _ending_on_trouble(self) -> Iterator[None]:
+        """A full disk ends the trace; the server must not die of it."""
+        try:
+            yield
+        except OSError as problem:
+            LOG.error("specsweep: the trace ends here: %s", problem)
+            if self._left > 0:
+                self._left = 0
+                with contextlib.suppress(OSError):
+                    self._note({"truncated": True})

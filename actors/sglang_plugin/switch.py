@@ -71,7 +71,10 @@ class Switch:
             graphs_gb=seen.graphs_gb,
             not_freed=seen.not_freed,
         )
-        self._control.answer(answer)
+        try:
+            self._control.answer(answer)
+        except OSError as problem:  # the driver waits in vain and launches; the server must not die of a full disk
+            LOG.error("specsweep: cannot answer order %d: %s", order.sequence, problem)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,26 +14,28 @@ torch = pytest.importorskip("torch")
 
 import os  # noqa: E402
 
-from actors.sglang_plugin.orders import Order, TraceOrder  # noqa: E402
+from actors.sglang_plugin.feed_probe import FeedProbe  # noqa: E402
+from actors.sglang_plugin.orders import ControlFolder, Order, TraceOrder  # noqa: E402
 from actors.sglang_plugin.pool_trace import PoolTrace, pool_sizes  # noqa: E402
+from actors.sglang_plugin.switch import Switch  # noqa: E402
 from results.pool_trace_file import PoolTraceFile  # noqa: E402
 
 STEPS, TOPK, AT_ONCE = 5, 8, 50
 NODES, PARENTS = pool_sizes(STEPS, TOPK)
 GB = 10**9
+ORDER = Order(
+    sequence=1,
+    num_steps=STEPS,
+    eagle_topk=TOPK,
+    num_draft_tokens=STEPS + 1,
+    ids=None,
+    graph_batch_sizes=(),
+)
 
 
 def started(file: Path, max_bytes: int = GB, topk: int = TOPK, rank: int = 0) -> PoolTrace:
     trace = PoolTrace()
-    order = Order(
-        sequence=1,
-        num_steps=STEPS,
-        eagle_topk=topk,
-        num_draft_tokens=STEPS + 1,
-        ids=None,
-        graph_batch_sizes=(),
-        trace=TraceOrder(file=str(file), poison_id=7, max_bytes=max_bytes),
-    )
+    order = replace(ORDER, eagle_topk=topk, trace=TraceOrder(file=str(file), poison_id=7, max_bytes=max_bytes))
     trace.start(order, rank=rank)
     return trace
 
@@ -97,6 +100,38 @@ def test_a_full_disk_ends_the_trace_and_not_the_server(tmp_path: Path) -> None:
     write_round(trace, 2)
     trace.stop()
     assert file.with_name("1.pools.requests").read_text().count("truncated") == 1
+
+
+@pytest.mark.parametrize("full", ["_file", "_requests"])
+def test_a_disk_that_fills_up_behind_the_buffer_does_not_end_the_server(tmp_path: Path, full: str) -> None:
+    """What was written so far is in a buffer: only the flush that the driver asks for meets the full disk."""
+    file = tmp_path / "1.pools"
+    trace = started(file)
+    getattr(trace, full).close()
+    setattr(trace, full, Path("/dev/full").open("wb" if full == "_file" else "w"))  # noqa: SIM115  (the trace closes it)
+    write_round(trace, 1, requests=1)
+    switch = Switch(ControlFolder.create(tmp_path / "control", "secret"), trace, FeedProbe())
+    for _ in range(2):
+        assert switch.on_flush(lambda scheduler: True, SimpleNamespace(draft_worker=None))
+        assert (write_round(trace, 2) == 7).all()
+    trace.stop()
+    if full == "_file":
+        assert file.with_name("1.pools.requests").read_text().count("truncated") == 1
+        assert len(file.read_bytes().splitlines()) <= 1
+    assert write_round(trace, 3, requests=1).tolist() == [[3] * STEPS]  # nothing is poisoned any more
+
+
+def test_a_rank_that_cannot_answer_goes_on_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    control = ControlFolder.create(tmp_path / "control", "secret")
+    control.give(replace(ORDER, trace=None))
+    monkeypatch.setattr("actors.sglang_plugin.switch.tp_rank", lambda: 0)
+
+    def no_space(answer: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(control, "answer", no_space)
+    switch = Switch(control, PoolTrace(), FeedProbe())
+    assert switch.on_flush(lambda scheduler: True, SimpleNamespace(draft_worker=SimpleNamespace()))
 
 
 def test_other_ranks_poison_alike_and_write_nothing(tmp_path: Path) -> None:

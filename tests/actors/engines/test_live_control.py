@@ -164,6 +164,22 @@ def test_a_switch_counts_only_when_every_rank_runs_the_order(
         assert outcome == NotSwitched(reason=reason)
 
 
+def test_an_order_that_cannot_be_written_is_no_switch(tmp_path: Path) -> None:
+    control = LiveControl(tmp_path / "control")
+    (tmp_path / "control").rmdir()
+    outcome = control.switch(
+        "http://127.0.0.1:1",
+        configuration(),
+        None,
+        ranks=1,
+        graph_batch_sizes=None,
+        timeout_s=0.3,
+        is_alive=lambda: True,
+    )
+    assert isinstance(outcome, NotSwitched)
+    assert outcome.reason.startswith("the order cannot be written: [Errno 2]")
+
+
 def test_a_server_without_the_plugin_is_told_apart(tmp_path: Path) -> None:
     control = LiveControl(tmp_path / "control")
     with Ranks(control, []) as server:
