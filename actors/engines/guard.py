@@ -10,7 +10,8 @@ ends all descendants, removes the shared memory files they had mapped and the fo
 
 On standard output it says, in one line of JSON, which processes it made: `guard` and `server`, each `[pid, start]`.
 STATUS receives, when the server has exited, one JSON object: `exit_code`, `signal` (one of them null) and `asked`
-(true when the owner let go first). The file is renamed into place, so a reader sees all of it or nothing.
+(true when the owner let go first). The file is renamed into place, so a reader sees all of it or nothing; nothing it is
+where the disk takes no more.
 
 Uses the standard library only and is also importable: the owner's side shares its reading of /proc, and the fork
 server stands guard over servers that it forks instead of executing.
@@ -18,6 +19,7 @@ server stands guard over servers that it forks instead of executing.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -144,8 +146,9 @@ def _write_status(path: str, wait_status: int, *, asked: bool) -> None:
     code = os.waitstatus_to_exitcode(wait_status)
     content = {"exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None, "asked": asked}
     temporary = f"{path}.{os.getpid()}"
-    Path(temporary).write_text(json.dumps(content), encoding="ascii")
-    os.replace(temporary, path)  # noqa: PTH105
+    with contextlib.suppress(OSError):  # a full disk: ending what runs matters more than how it ended
+        Path(temporary).write_text(json.dumps(content), encoding="ascii")
+        os.replace(temporary, path)  # noqa: PTH105
 
 
 class _Guard:
@@ -157,15 +160,18 @@ class _Guard:
         self._shared_memory: set[str] = set()
 
     def run(self) -> None:
-        self._wait_for_an_end()
-        self._note_shared_memory()
-        if self._asked:
-            self._stop_server()
-        self._kill_everything()
-        for path in self._shared_memory:
-            Path(path).unlink(missing_ok=True)
-        if self._scratch:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        try:
+            self._wait_for_an_end()
+            self._note_shared_memory()
+            if self._asked:
+                self._stop_server()
+        finally:  # whatever befell the guard (no descriptor left, say)
+            self._kill_everything()
+            for path in self._shared_memory:
+                with contextlib.suppress(OSError):
+                    Path(path).unlink(missing_ok=True)
+            if self._scratch:
+                shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _wait_for_an_end(self) -> None:
         poll = select.poll()

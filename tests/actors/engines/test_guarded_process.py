@@ -125,6 +125,30 @@ def test_the_owners_death_leaves_nothing(owner: str, tmp_path: Path, end: str, s
         assert not scratch.exists()
 
 
+def test_a_status_that_cannot_be_written_keeps_the_guard_from_nothing(owner: str, tmp_path: Path) -> None:
+    """The owner only lets go, as one that was killed does: nobody but the guard clears up."""
+    scratch, gone = tmp_path / "scratch", tmp_path / "gone"
+    scratch.mkdir()
+    gone.mkdir()
+    process = GuardedProcess.start(
+        [sys.executable, "-S", "-c", SERVER],
+        environment=dict(os.environ),
+        log=tmp_path / "log",
+        status=gone / "status.json",
+        owner=owner,
+        grace_s=1.0,
+        scratch=scratch,
+    )
+    wait_until_up(owner, tmp_path / "log")
+    gone.rmdir()
+    assert process._pipe is not None
+    os.close(process._pipe)
+    process._pipe = None
+    assert eventually(lambda: find_leftovers(owner) == [])
+    assert not scratch.exists()
+    assert process.exit_status() == ExitStatus(exit_code=None, signal=None)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_the_servers_death_leaves_nothing_and_is_known(owner: str, tmp_path: Path, number: int) -> None:
     process = start(owner, tmp_path)
