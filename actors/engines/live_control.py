@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import secrets
 import time
 import urllib.error
@@ -190,21 +191,35 @@ def _flush_when_idle(base_url: str, timeout_s: float) -> str | None:
     deadline = time.monotonic() + min(timeout_s, BUSY_GRACE_S)
     while True:
         refused = _flush(base_url, timeout_s)
-        if refused is None or not refused.endswith(BUSY) or time.monotonic() > deadline:
-            return refused
+        if refused is None or not refused.busy or time.monotonic() > deadline:
+            return None if refused is None else refused.reason
         time.sleep(BUSY_POLL_S)
 
 
-BUSY = "requests are running"
+@dataclass(frozen=True, kw_only=True)
+class _Refused:
+    reason: str
+    busy: bool = False
 
 
-def _flush(base_url: str, timeout_s: float) -> str | None:
-    """Why the server would not flush, None when it did."""
+def _flush(base_url: str, timeout_s: float) -> _Refused | None:
+    """Why the server would not flush, None when it did. 400 is how SGLang says that requests run or wait
+    (`flush_cache`, srt/entrypoints/http_server.py); any other code is no answer of its flush."""
     request = urllib.request.Request(base_url + "/flush_cache", data=b"", method="POST")  # noqa: S310  (http only)
     try:
         with _OPENER.open(request, timeout=timeout_s):
             return None
     except urllib.error.HTTPError as problem:
-        return f"the server refused to flush (HTTP {problem.code}): {BUSY}"
+        busy, body = problem.code == 400, _body_of(problem)
+        said = body or ("requests are running" if busy else str(problem.reason))
+        return _Refused(reason=f"the server refused to flush (HTTP {problem.code}): {said}", busy=busy)
     except OSError as problem:
-        return f"the server did not answer: {problem}"
+        return _Refused(reason=f"the server did not answer: {problem}")
+
+
+def _body_of(problem: urllib.error.HTTPError) -> str:
+    """The server's own words in one line."""
+    try:
+        return " ".join(problem.read(400).decode(errors="replace").split())
+    except (OSError, http.client.HTTPException):
+        return ""

@@ -83,8 +83,18 @@ def test_a_new_server_does_not_see_the_last_ones_order(tmp_path: Path) -> None:
 class Ranks:
     """A stand-in server: `/flush_cache` answers `status`, then every rank answers with what `running` says."""
 
-    def __init__(self, control: LiveControl, running: list[dict[str, object]], *, status: int = 200, error: str = ""):
+    def __init__(
+        self,
+        control: LiveControl,
+        running: list[dict[str, object]],
+        *,
+        status: int = 200,
+        body: str = "",
+        error: str = "",
+    ):
         folder = ControlFolder(Path(control.environment[FOLDER_VARIABLE]), control.environment[TOKEN_VARIABLE])
+
+        self.flushes = flushes = list[int]()
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
@@ -104,8 +114,11 @@ class Ranks:
                                 graphs_gb=0.5 - rank / 8,
                             )
                         )
+                flushes.append(status)
                 self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
+                self.wfile.write(body.encode())
 
             def log_message(self, *arguments: object) -> None:
                 pass
@@ -140,6 +153,18 @@ RIGHT = {"num_steps": 3, "eagle_topk": 4, "num_draft_tokens": 8, "layers_to_capt
         ([RIGHT, RIGHT], {"error": "RuntimeError: no memory"}, "rank 1: RuntimeError: no memory"),
         ([RIGHT], {}, "1 of 2 ranks answered in 0.5 s"),
         ([RIGHT, RIGHT], {"status": 400}, "the server refused to flush (HTTP 400): requests are running"),
+        (
+            [RIGHT, RIGHT],
+            {"status": 400, "body": "Flush cache failed.\nwaiting: 3\n"},
+            "the server refused to flush (HTTP 400): Flush cache failed. waiting: 3",
+        ),
+        ([RIGHT, RIGHT], {"status": 404}, "the server refused to flush (HTTP 404): Not Found"),
+        (
+            [RIGHT, RIGHT],
+            {"status": 401, "body": '{"error":"Unauthorized"}'},
+            'the server refused to flush (HTTP 401): {"error":"Unauthorized"}',
+        ),
+        ([RIGHT, RIGHT], {"status": 500, "body": "scheduler"}, "the server refused to flush (HTTP 500): scheduler"),
     ],
 )
 def test_a_switch_counts_only_when_every_rank_runs_the_order(
@@ -162,6 +187,8 @@ def test_a_switch_counts_only_when_every_rank_runs_the_order(
         assert (outcome.graphs_s, outcome.graphs_gb) == (0.01, 0.5)
     else:
         assert outcome == NotSwitched(reason=reason)
+    # only a busy server is asked again
+    assert (len(server.flushes) > 1) == (options.get("status") == 400)
 
 
 def test_an_order_that_cannot_be_written_is_no_switch(tmp_path: Path) -> None:
