@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,8 @@ from results.ranking import RankedSetting, Ranking
 from results.speedups import LoadNumbers
 from results.summary import Estimate
 from search_spaces.config import layout_label
+
+logger = logging.getLogger(__name__)
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#4B4B4B")
 """Okabe and Ito's colours (distinguishable for the colour-blind), darkened where white needs it, and two more."""
@@ -37,7 +40,10 @@ _STYLE = {
 
 
 def plots(ranking: Ranking) -> dict[str, bytes]:
-    """Every plot that the ranking has data for, PNG by name; empty when nothing was measured."""
+    """Every plot that the ranking has data for, PNG by name; empty when nothing was measured.
+
+    One that cannot be drawn is logged and left out: the others and all numbers do not depend on it.
+    """
     drawn: dict[str, Callable[[Ranking, Any], bool]] = {
         "accept_length_and_throughput": _scatter,
         "layouts": _layout_bars,
@@ -45,11 +51,14 @@ def plots(ranking: Ranking) -> dict[str, bytes]:
     }
     images = {}
     for name, draw in drawn.items():
-        with open_axes() as (figure, axes):
-            if draw(ranking, axes):
-                buffer = io.BytesIO()
-                figure.savefig(buffer, format="png", metadata={"Software": None})
-                images[name] = buffer.getvalue()
+        try:
+            with open_axes() as (figure, axes):
+                if draw(ranking, axes):
+                    buffer = io.BytesIO()
+                    figure.savefig(buffer, format="png", metadata={"Software": None})
+                    images[name] = buffer.getvalue()
+        except Exception:
+            logger.warning("the plot %s could not be drawn", name, exc_info=True)
     return images
 
 
@@ -90,7 +99,8 @@ def _numbers(row: RankedSetting, ranking: Ranking) -> LoadNumbers | None:
 
 
 def _bars(estimate: Estimate) -> list[list[float]]:
-    return [[estimate.value - estimate.low], [estimate.high - estimate.value]]
+    # matplotlib refuses lengths below 0: in older records rounding may have put a value just outside its interval
+    return [[max(0.0, estimate.value - estimate.low)], [max(0.0, estimate.high - estimate.value)]]
 
 
 def _scatter(ranking: Ranking, axes: Any) -> bool:

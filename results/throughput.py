@@ -68,8 +68,9 @@ def output_throughput(
         return "the requests have no duration"
     taken, busy = list(tokens.values()), list(busy_s.values())
     if slots is None:
-        rate = ratio_of_sums(taken, busy)
-        return Estimate(value=sum(taken) / duration_s, low=rate.low, high=rate.high, count=rate.count)
+        rate, value = ratio_of_sums(taken, busy), sum(taken) / duration_s
+        # of answers that are all equally long the interval is a point, and by rounding another one than the value
+        return Estimate(value=value, low=min(rate.low, value), high=max(rate.high, value), count=rate.count)
     used = min(slots, len(rows))
     share = 1.0 if prompts is None else max(1.0, prompts / len(rows))
     return closed_loop_throughput(taken, busy, slots=used, duration_s=duration_s, share=share)

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from result_builders import VARIED_IDS, cell, closed_loop, config, record, row, spec_row
 
 from results.cell_acceptance import acceptance_pairs
@@ -325,6 +327,17 @@ def test_the_servers_counters_over_the_cell_are_a_cross_check() -> None:
     assert agreeing.warnings == ()
     assert disagreeing.accept_length == agreeing.accept_length
     assert "counters give accept length 2.215 over this cell, its requests 2.465" in disagreeing.warnings[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(count=st.integers(2, 40), tokens=st.integers(1, 512), duration_s=st.floats(0.1, 1000.0))
+def test_the_throughput_of_an_open_loop_lies_in_its_interval(count: int, tokens: int, duration_s: float) -> None:
+    """Also where every answer is as long as the others (`ignore_eos`) and the interval is a point."""
+    rows = [row(prompt_id=f"p{i}", completion_tokens=tokens) for i in range(count)]
+    estimate = output_throughput(rows, duration_s)
+    assert isinstance(estimate, Estimate)
+    assert estimate.low <= estimate.value <= estimate.high
+    assert estimate.value == count * tokens / duration_s
 
 
 def test_an_open_loop_is_summarised_by_its_rate() -> None:

@@ -230,6 +230,22 @@ def test_a_plot_that_fails_does_not_cost_the_report(folder: StudyFolder, monkeyp
     assert [path.name for path in paths] == ["report.md", "report.html", "report.json"]
 
 
+def test_one_plot_that_fails_does_not_cost_the_others(folder: StudyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("results.plots._positions", lambda *_: 1 / 0)
+    paths = write_report(report_of(folder, study()), folder)
+    names = [path.name for path in paths if path.suffix == ".png"]
+    assert names == ["plot-accept-length-and-throughput.png", "plot-layouts.png"]
+
+
+def test_a_value_just_outside_its_interval_is_drawn(folder: StudyFolder) -> None:
+    """Older records hold throughputs of open loops that rounding put there."""
+    records = [trial("t1", config(RIGHT), 180.0, 3.4), trial("t2", config(WRONG), 90.0, 1.6)]
+    estimate = replace(records[0].cells[0].output_throughput, low=180.1)
+    records[0] = replace(records[0], cells=(replace(records[0].cells[0], output_throughput=estimate),))
+    paths = write_report(report_of(folder, records), folder)
+    assert "plot-accept-length-and-throughput.png" in [path.name for path in paths]
+
+
 def test_an_empty_study_has_a_report_without_plots(folder: StudyFolder) -> None:
     report = report_of(folder, [])
     assert report.summary == ("No setting has been measured yet.",)
