@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import socket
 import time
@@ -13,7 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from search_spaces.errors import InputError
+from search_spaces.errors import EnvironmentProblem, InputError
+
+logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 20.0
 EXPIRES_S = 120.0
@@ -117,7 +120,7 @@ class StorageLease:
 
     def __init__(self, study: Attributes, owner: Owner, clock: Callable[[], float] = time.time) -> None:
         self._study, self._owner, self._clock = study, owner, clock
-        self._beaten_at_s = float("-inf")
+        self._beaten_at_s = self._tried_at_s = float("-inf")
 
     def take(self) -> None:
         """InputError while another driver's heartbeat is fresh and its process is not known to be dead."""
@@ -132,16 +135,28 @@ class StorageLease:
         self.beat()
 
     def beat(self) -> None:
+        """A beat that the storage does not take is made up for by the next one. EnvironmentProblem once the lease may
+        have lapsed."""
         now = self._clock()
-        if now - self._beaten_at_s >= HEARTBEAT_S:
+        if now - self._tried_at_s < HEARTBEAT_S:
+            return
+        self._tried_at_s = now
+        try:
             self._study.set_attr(LEASE, {"owner": asdict(self._owner), "beaten_at_unix_s": now})
             self._beaten_at_s = now
+        except EnvironmentProblem as problem:
+            if now - self._beaten_at_s >= EXPIRES_S:
+                raise
+            logger.warning("a heartbeat was missed: %s", problem)
 
     def release(self) -> None:
-        """Free the study, unless another driver has taken it over meanwhile."""
-        there = self._study.attr(LEASE)
-        if there and Owner(**there["owner"]) == self._owner:
-            self._study.set_attr(LEASE, None)
+        """Free the study, unless another driver has taken it over meanwhile. It lapses when the storage is gone."""
+        try:
+            there = self._study.attr(LEASE)
+            if there and Owner(**there["owner"]) == self._owner:
+                self._study.set_attr(LEASE, None)
+        except EnvironmentProblem as problem:
+            logger.warning("the lease was not given back: %s", problem)
 
 
 def folder_owner(lock_path: Path) -> Owner | None:

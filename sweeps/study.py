@@ -18,7 +18,6 @@ from typing import Any, Literal
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
 
 from results.failures import Failure
 from results.prediction import Comparison
@@ -29,6 +28,7 @@ from sweeps.ledger import TEACHES, Ledger
 from sweeps.legal_sampler import LegalSampler
 from sweeps.legal_space import LegalSpace
 from sweeps.samplers import derive_seed, make_sampler
+from sweeps.storage_errors import STORAGE_ERRORS, patient, reason_of
 from sweeps.study_trial import State, StudyTrial
 from sweeps.surface_sampler import SurfaceSampler
 
@@ -49,7 +49,10 @@ _STATES: Mapping[TrialState, State] = {
 
 
 class SearchStudy:
-    """An open study. One thread of one process writes; `open_study` makes it."""
+    """An open study. One thread of one process writes; `open_study` makes it.
+
+    A storage that does not answer is tried again for a few seconds; then every method raises EnvironmentProblem.
+    """
 
     def __init__(
         self,
@@ -69,41 +72,45 @@ class SearchStudy:
         A trial that somebody enqueued with impossible values is told FAIL and the next one is taken.
         """
         while True:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                try:
-                    trial = self._study.ask(fixed_distributions=self._distributions)
-                    return self._read(self._frozen(trial.number))
-                except ValueError as error:
-                    # Optuna leaves a trial RUNNING when its parameters cannot be chosen
-                    logger.warning("a trial was refused by Optuna: %s", error)
-                    if not self._refuse_half_asked(str(error)):
-                        raise
+            try:
+                number = self._ask()
+            except ValueError as error:
+                # Optuna leaves a trial RUNNING when its parameters cannot be chosen
+                logger.warning("a trial was refused by Optuna: %s", error)
+                if not self._refuse_half_asked(str(error)):
+                    raise
+            else:
+                return self._asked(number)
 
     def follow(self, sampler: SurfaceSampler) -> None:
         """Propose by the surface from now on; what cannot run or is measured already is replaced as ever."""
         self._sampler.follow(sampler)
 
+    @patient
     def comparisons(self, sampler: SurfaceSampler) -> tuple[Comparison, ...]:
         """Every finished trial beside what the sampler predicted for it from the trials before it."""
         return sampler.comparisons(self._study)
 
+    @patient
     def expected_gain(self, sampler: SurfaceSampler) -> float | None:
         """The greatest relative improvement that the sampler expects of any setting left; None when it cannot tell."""
         return sampler.expected_gain(self._study)
 
+    @patient
     def tell_value(self, number: int, value: float, attrs: Mapping[str, Any]) -> None:
         """COMPLETE with a finite value. `attrs` are stored first, so a complete trial always has them."""
         if not math.isfinite(value):
             raise ValueError(f"trial {number}: {value!r} is not a value to tell")
         self._tell(number, TrialState.COMPLETE, value, attrs)
 
+    @patient
     def tell_failure(self, number: int, failure: Failure, attrs: Mapping[str, Any]) -> None:
         """PRUNED when the configuration is to blame, else FAIL; with the failure's kind, phase and message."""
         state = TrialState.PRUNED if failure.kind in TEACHES else TrialState.FAIL
         told = {"reason": failure.kind, "phase": failure.phase, "message": failure.message}
         self._tell(number, state, None, {**attrs, **told})
 
+    @patient
     def requeue(self, trial: StudyTrial, *, attempt: int, reason: Literal["stale", "interrupted"]) -> None:
         """Enqueue the trial's setting once more, then tell it FAIL. Safe to repeat when the process died in between."""
         repeated = any(other.retry_of == trial.number for other in self.trials())
@@ -112,10 +119,12 @@ class SearchStudy:
             self._enqueue(trial.setting, attrs | {k: v for k, v in trial.attrs.items() if k == "label"})
         self._tell(trial.number, TrialState.FAIL, None, {"reason": reason})
 
+    @patient
     def tell_lost(self, number: int, message: str) -> None:
         """FAIL for a trial that is not tried again."""
         self._tell(number, TrialState.FAIL, None, {"reason": "gave_up", "message": message})
 
+    @patient
     def enqueue(self, setting: Setting, *, role: str, label: str) -> bool:
         """Have `setting` asked next, once per `label` in the life of the study; False when it was enqueued before."""
         if any(trial.attrs.get("label") == label for trial in self.trials()):
@@ -123,16 +132,19 @@ class SearchStudy:
         self._enqueue(setting, {"role": role, "label": label})
         return True
 
+    @patient
     def trials(self) -> tuple[StudyTrial, ...]:
         """All trials in the order of their numbers."""
         return tuple(self._read(trial) for trial in self._study.get_trials(deepcopy=False))
 
     @property
+    @patient
     def waiting(self) -> int:
         """How many enqueued trials have not been asked for."""
         return sum(trial.state == TrialState.WAITING for trial in self._study.get_trials(deepcopy=False))
 
     @property
+    @patient
     def best(self) -> StudyTrial | None:
         """The best complete trial; None when there is none."""
         try:
@@ -140,15 +152,33 @@ class SearchStudy:
         except ValueError:
             return None
 
+    @patient
     def attr(self, name: str) -> Any:
         """An attribute of the study; None when it was never set."""
         return self._study.user_attrs.get(name)
 
+    @patient
     def set_attr(self, name: str, value: Any) -> None:
         self._study.set_user_attr(name, value)
 
+    @patient
+    def _ask(self) -> int:
+        # what an earlier try left: an enqueued one still has all its parameters
+        for trial in map(self._read, self._half_asked()):
+            self.requeue(trial, attempt=trial.attempt - 1, reason="interrupted")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return self._study.ask(fixed_distributions=self._distributions).number
+
+    @patient
+    def _asked(self, number: int) -> StudyTrial:
+        return self._read(self._frozen(number))
+
     def _tell(self, number: int, state: TrialState, value: float | None, attrs: Mapping[str, Any]) -> None:
-        trial_id = self._frozen(number)._trial_id
+        trial = self._frozen(number)
+        if (trial.state, trial.value) == (state, value):
+            return  # by a try whose answer was lost
+        trial_id = trial._trial_id
         for name, item in attrs.items():
             self._study._storage.set_trial_user_attr(trial_id, name, item)
         self._study.tell(number, value, state)
@@ -164,12 +194,16 @@ class SearchStudy:
             raise LookupError(f"trial {number} is not in study {self.name}")
         return trial
 
+    @patient
     def _refuse_half_asked(self, message: str) -> bool:
-        last = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state == TrialState.RUNNING]
-        half = [trial for trial in last if trial.params.keys() != self._distributions.keys()]
+        half = self._half_asked()
         for trial in half:
             self._tell(trial.number, TrialState.FAIL, None, {"reason": "refused", "message": message})
         return bool(half)
+
+    def _half_asked(self) -> list[FrozenTrial]:
+        running = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state == TrialState.RUNNING]
+        return [trial for trial in running if trial.params.keys() != self._distributions.keys()]
 
     def _read(self, trial: FrozenTrial) -> StudyTrial:
         # a trial whose driver died while asking has its parameters in part; an enqueued one has them all from the start
@@ -214,9 +248,9 @@ def open_study(
             made.set_user_attr(IDENTITY, json.loads(json.dumps(wanted)))
         study = optuna.load_study(study_name=name, storage=storage)
         _check_same(study, name, wanted, direction)
-    except (SQLAlchemyError, OSError, RuntimeError, ImportError) as error:
-        raise EnvironmentProblem(f"search.storage: {_without_password(storage_url)}: {_first_line(error)}") from None
-    trials = len(study.get_trials(deepcopy=False))
+        trials = len(study.get_trials(deepcopy=False))
+    except (*STORAGE_ERRORS, RuntimeError, ImportError) as error:
+        raise EnvironmentProblem(f"search.storage: {_without_password(storage_url)}: {reason_of(error)}") from None
     inner = make_sampler(sampler, seed, trials, dimensions)
     legal_sampler = LegalSampler(
         inner, distributions, legal, ledger, derive_seed(seed, trials), stays_on_tp=stays_on_tp
@@ -265,7 +299,3 @@ def _check_same(study: optuna.Study, name: str, wanted: Mapping[str, Any], direc
 def _without_password(url: str) -> str:
     head, at, tail = url.rpartition("@")
     return f"{head.partition('://')[0]}://***@{tail}" if at else url
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

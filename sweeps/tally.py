@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 
 from results.records import TrialRecord
+from search_spaces.errors import EnvironmentProblem
 from sweeps.progress import Standing
 from sweeps.seams import Study
+
+logger = logging.getLogger(__name__)
 
 ELAPSED = "specsweep.elapsed_s"
 """The study attribute with the time that drivers have spent on it."""
@@ -73,8 +77,12 @@ class DriverTime:
         return self._clock() - self._kept_s >= KEEP_TIME_S
 
     def keep(self) -> None:
+        """What the storage does not take now is kept the next time."""
         self._kept_s = self._clock()
-        self._study.set_attr(ELAPSED, round(self.elapsed_s, 1))
+        try:
+            self._study.set_attr(ELAPSED, round(self.elapsed_s, 1))
+        except EnvironmentProblem as problem:
+            logger.warning("the time was not kept: %s", problem)
 
 
 def _duration_s(record: TrialRecord) -> float:

@@ -72,7 +72,7 @@ def study_in(folder: Path | None, ledger: Ledger, space: SearchSpace = SPACE, **
         "seed": 7,
         "identity": {"target": "T"},
     }
-    url = "sqlite://" if folder is None else f"sqlite:///{folder / 'study.db'}"
+    url = changes.pop("url", "sqlite://" if folder is None else f"sqlite:///{folder / 'study.db'}")
     return open_study(url, "s", **(options | changes))
 
 

@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 
 from results.store import StudyFolder
-from search_spaces.errors import InputError
+from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.driver_log import driver_log
-from sweeps.lease import EXPIRES_S, LEASE, Owner, StorageLease, folder_owner, hold_folder
+from sweeps.lease import EXPIRES_S, HEARTBEAT_S, LEASE, Owner, StorageLease, folder_owner, hold_folder
+from sweeps.no_search import NoSearch
+from sweeps.tally import DriverTime
 
 HOLD = """
 import sys, time
@@ -157,3 +159,64 @@ def test_heartbeats_are_written_seldom_and_a_release_frees() -> None:
     # what another driver holds by now is not freed in its place
     lease.release()
     assert study.kept[LEASE]["owner"]["host"] == "elsewhere"
+
+
+class Unreachable(Attributes):
+    """A storage that may be gone for a while."""
+
+    gone = False
+
+    def attr(self, name: str) -> Any:
+        self._check()
+        return super().attr(name)
+
+    def set_attr(self, name: str, value: Any) -> None:
+        self._check()
+        super().set_attr(name, value)
+
+    def _check(self) -> None:
+        if self.gone:
+            raise EnvironmentProblem("search.storage: gone")
+
+
+def test_a_missed_heartbeat_is_made_up_for_and_a_lapsed_lease_ends_the_driver() -> None:
+    study, now = Unreachable(), [0.0]
+    lease = StorageLease(study, Owner.this_process(), lambda: now[0])
+    study.gone = True
+    with pytest.raises(EnvironmentProblem, match="gone"):
+        lease.take()
+    study.gone = False
+    now[0] += HEARTBEAT_S
+    lease.take()
+    study.gone = True
+    while now[0] + HEARTBEAT_S < HEARTBEAT_S + EXPIRES_S:
+        now[0] += HEARTBEAT_S
+        lease.beat()
+    study.gone = False
+    now[0] += HEARTBEAT_S - 1
+    lease.beat()
+    assert study.kept[LEASE]["beaten_at_unix_s"] == HEARTBEAT_S
+    now[0] += 1
+    lease.beat()
+    assert study.kept[LEASE]["beaten_at_unix_s"] == now[0]
+    study.gone = True
+    now[0] += EXPIRES_S
+    with pytest.raises(EnvironmentProblem, match="gone"):
+        lease.beat()
+    lease.release()
+    DriverTime(NoSearch("s", study_of(study))).keep()
+
+
+def study_of(attributes: Unreachable) -> Any:
+    """Enough of a study to keep a driver's time; its storage goes once the time was read."""
+    attributes.gone = False
+
+    class Study:
+        attr = staticmethod(attributes.attr)
+
+        @staticmethod
+        def set_attr(name: str, value: Any) -> None:
+            attributes.gone = True
+            attributes.set_attr(name, value)
+
+    return Study()
