@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -52,7 +53,8 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def replace_file_by_pieces(path: Path, pieces: Iterable[bytes]) -> None:
     """`replace_file` for a content that need not be in memory as a whole."""
-    temporary = path.with_name(f"{TEMPORARY_PREFIX}{path.name}-{os.getpid()}")
+    # by chance, not by process id alone: a writer that died in another container had the same one
+    temporary = path.with_name(f"{TEMPORARY_PREFIX}{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         write_fsynced(temporary, pieces)
         temporary.replace(path)
@@ -86,7 +88,12 @@ def create_folder(path: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
 
 
 def remove_leftovers(path: Path) -> tuple[str, ...]:
-    """Remove what interrupted writers left in a directory; returns the names. Only for the one writer."""
+    """Remove what interrupted writers left in a directory; returns the names. Only for the one writer.
+
+    A directory that does not exist holds nothing.
+    """
+    if not path.is_dir():
+        return ()
     names = sorted(entry.name for entry in path.iterdir() if entry.name.startswith(TEMPORARY_PREFIX))
     for name in names:
         entry = path / name

@@ -5,6 +5,7 @@
     records/ID/       one folder per finished trial   logs/          the driver's and servers' working logs
     report.{md,html,json}                             mlflow.stale   there when the MLflow view misses something
     isolate.json  the last verdicts                   probes/        what drafts were fed, one file per configuration
+    traces/       a folder for each trace
 
 Records are created by one writer (the driver) and never changed; anybody may read at any time.
 """
@@ -35,6 +36,8 @@ ROWS_FILE = "requests.parquet"
 LOG_FILE = "server.log"
 SERVER_INFO_FILE = "server_info.json"
 LAUNCH_FILE = "launch.sh"
+PROBES_FOLDER = "probes"
+TRACES_FOLDER = "traces"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -100,7 +103,9 @@ class StudyFolder:
                 path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.records_path, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, "not writable", str(self.records_path))
-            return (*remove_leftovers(self.path), *remove_leftovers(self.records_path))
+            traces = self.path / TRACES_FOLDER
+            folders = [self.path, self.records_path, self.path / PROBES_FOLDER, traces, *sorted(traces.glob("*"))]
+            return tuple(name for folder in folders for name in remove_leftovers(folder))
         except OSError as error:
             raise InputError(f"study folder {self.path}: cannot be written: {error.strerror or error}") from None
 

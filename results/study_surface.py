@@ -7,7 +7,7 @@ from pathlib import Path
 
 from results.acceptance import counter_problem, pooled_histogram
 from results.records import TrialRecord
-from results.store import StudyFolder
+from results.store import TRACES_FOLDER, StudyFolder
 from results.surface import SurfacePoint, surfaces_of, survival_points
 from results.traces import Trace, find_traces
 from search_spaces.config import Taps, Triple
@@ -17,7 +17,7 @@ SURFACE_FILE = "surface.json"
 
 def traces_path(study: StudyFolder) -> Path:
     """Where a study's traces are."""
-    return study.path / "traces"
+    return study.path / TRACES_FOLDER
 
 
 def study_surface(study: StudyFolder, draft_tokens: Iterable[int] | None = None) -> tuple[SurfacePoint, ...]:

@@ -12,7 +12,7 @@ from actors.load.workload import Workload
 from actors.probing import probe_tokens
 from results.feed import FeedReport, SlotMatch, match_feed
 from results.probed_feed import ProbedFeed
-from results.store import StudyFolder
+from results.store import PROBES_FOLDER, StudyFolder
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.model_facts import TargetFacts
 from search_spaces.rulings import Illegal, RuleContext
@@ -22,7 +22,6 @@ from sweeps.interrupts import StopRequest
 from sweeps.isolation_ends import setting_of_config
 from sweeps.seams import WAIT_S, Pool
 
-FOLDER = "probes"
 SMALLEST = Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2)
 
 
@@ -117,7 +116,7 @@ def _match(plan: ProbePlan, outcomes: dict[EngineConfig, TrialOutcome]) -> list[
 
 def save_probe(folder: StudyFolder, feed: ProbedFeed, key: str) -> None:
     """Keep one probe in the study's folder. `key` names what was probed beside the configuration (the prompts)."""
-    path = folder.path / FOLDER
+    path = folder.path / PROBES_FOLDER
     path.mkdir(parents=True, exist_ok=True)
     content = {"key": key, **feed.to_json()}
     folder.write_file(path / f"{feed.config.identity}.json", json.dumps(content, indent=1) + "\n")
@@ -126,7 +125,7 @@ def save_probe(folder: StudyFolder, feed: ProbedFeed, key: str) -> None:
 def kept_probe(folder: StudyFolder, config: EngineConfig, key: str) -> ProbedFeed | None:
     """An earlier, successful probe of the same configuration with the same prompts; None without one."""
     try:
-        content: dict[str, Any] = json.loads((folder.path / FOLDER / f"{config.identity}.json").read_bytes())
+        content: dict[str, Any] = json.loads((folder.path / PROBES_FOLDER / f"{config.identity}.json").read_bytes())
         if content["key"] != key or content["problem"] is not None:
             return None
         return ProbedFeed(config=config, report=_report(content), own_taps=content["own_taps"])

@@ -158,6 +158,20 @@ def test_killed_at_any_moment_a_trial_is_whole_or_absent(folder: StudyFolder) ->
     assert folder.trial_ids() == ("t0001",)
 
 
+def test_what_a_killed_writer_left_is_in_nobodys_way_and_goes(folder: StudyFolder) -> None:
+    """In a container the next driver has the same process id as the one that died."""
+    places = [folder.path / name for name in ("probes", "traces", "traces/0,3,7 tp1")]
+    for place in places:
+        place.mkdir()
+        (place / f".tmp-0001.pools-{os.getpid()}").write_bytes(b"half")
+        folder.write_file(place / "0001.pools", "whole")
+    (folder.logs_path / ".tmp-of-somebody").touch()
+    assert folder.open_for_write() == (f".tmp-0001.pools-{os.getpid()}",) * 3
+    assert [[file.read_text() for file in place.glob("*.pools")] for place in places] == [["whole"]] * 3
+    assert not [file for place in places for file in place.glob(".tmp-*")]
+    assert (folder.logs_path / ".tmp-of-somebody").exists()
+
+
 def test_a_full_disk_is_one_line_and_leaves_nothing(folder: StudyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.fsync
     calls = []

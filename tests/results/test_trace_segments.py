@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,13 @@ def test_a_writer_that_died_before_the_list_leaves_nothing(tmp_path: Path, monke
     keep_segments(tmp_path, traced(tmp_path / "made", ("c",)))
     assert [(p.prompt_id, p.segment) for p in read_prompts(folder)] == [("a", "0001.pools"), ("c", "0002.pools")]
     assert (folder / "0002.pools").read_bytes() == b"pools of c"
+
+
+def test_a_writer_that_died_while_it_copied_does_not_stop_the_next_of_its_process_id(tmp_path: Path) -> None:
+    folder = keep_segments(tmp_path, traced(tmp_path / "made", ("a",)))
+    (folder / f".tmp-0002.pools-{os.getpid()}").write_bytes(b"half")
+    keep_segments(tmp_path, traced(tmp_path / "made", ("b",)))
+    assert pools_in(folder) == [b"pools of a", b"pools of b"]
 
 
 def test_another_trace_in_the_folder(tmp_path: Path) -> None:
