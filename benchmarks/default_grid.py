@@ -45,7 +45,8 @@ from benchmarks.grid_bill import WITHIN, Bill, Grid, confirm, frame, sglang
 from benchmarks.result_file import write_result
 from results.prediction import AcceptLengths, Measured, PredictedSetting, round_of
 from search_spaces.config import Triple
-from sweeps.surface_sampler import Prices, SurfaceSampler, plain_candidates
+from sweeps.surface_candidates import plain_candidates
+from sweeps.surface_sampler import Prices, SurfaceSampler
 
 DEAR_S = 600.0
 MOST = 10

@@ -33,7 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.result_file import write_result
 from results.prediction import AcceptLengths, PredictedSetting
 from search_spaces.config import Triple
-from sweeps.surface_sampler import SurfaceSampler, plain_candidates
+from sweeps.surface_candidates import plain_candidates
+from sweeps.surface_sampler import SurfaceSampler
 
 WITHIN = 0.01
 DATA = Path(__file__).resolve().parent / "data" / "published"

@@ -44,7 +44,8 @@ from benchmarks.result_file import write_result
 from benchmarks.search_truth import CONCURRENCIES, Truth, World
 from results.prediction import Measured, PredictedSetting, round_of
 from search_spaces.config import Triple
-from sweeps.surface_sampler import Prices, SurfaceSampler, plain_candidates
+from sweeps.surface_candidates import plain_candidates
+from sweeps.surface_sampler import Prices, SurfaceSampler
 
 OWN_WAYS, NOISE, WITHIN = 0.02, 0.01, 0.01
 PROPOSALS = 10

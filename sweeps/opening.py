@@ -30,11 +30,12 @@ from sweeps.tracing import TraceRun, known_texts, nothing_to_trace, run_traces
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What runs before the search, in its study, store and groups. `fixed` are the trials that come first."""
+    """What runs before the search, in its study, store and groups. What is launched here is known to the `ledger`."""
 
     study: SearchStudy
     store: StudyFolder
     pool: Pool
+    ledger: Ledger
     workload: Workload
     objective: Objective
     context: RuleContext
@@ -51,7 +52,7 @@ class Opening:
             store=self.store,
             pool=self.pool,
             legal=NoSpace(),
-            ledger=Ledger(),
+            ledger=self.ledger,
             plan=LoopPlan(
                 workload=self.workload,
                 objective=self.objective,

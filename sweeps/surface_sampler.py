@@ -14,10 +14,8 @@ is everything once predictions have missed too often, or when the candidates hav
 
 from __future__ import annotations
 
-import json
 import logging
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -40,10 +38,9 @@ from results.prediction import (
 )
 from results.step_samples import StepSample
 from results.step_terms import Floats
-from search_spaces.config import layout_label
-from search_spaces.rulings import Illegal
-from sweeps.dimensions import Value, params_of
-from sweeps.legal_space import LegalSpace
+from search_spaces.config import EngineConfig
+from sweeps.dimensions import Value
+from sweeps.surface_candidates import Candidates, SurfaceCandidate, with_variant
 
 LOG = logging.getLogger(__name__)
 
@@ -70,31 +67,12 @@ class Prices:
     launch_s: float = 300.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class SurfaceCandidate:
-    """Values of the dimensions that the sampler chooses, and the server they end up as."""
-
-    params: Mapping[str, Value]
-    setting: PredictedSetting
-
-
-def candidates_of(legal: LegalSpace) -> tuple[SurfaceCandidate, ...]:
-    """Every legal setting that speculates, also several that end up as one server, without its further flags: these
-    are left to the fallback."""
-    found: dict[str, SurfaceCandidate] = {}
-    for asked in legal.space.settings():
-        candidate = legal.candidate(asked)
-        if isinstance(candidate, Illegal) or candidate.config.triple is None or candidate.config.layout is None:
-            continue
-        config, triple = candidate.config, candidate.config.triple
-        params = {name: value for name, value in params_of(asked).items() if not name.startswith("flag.")}
-        setting = PredictedSetting(layout=layout_label(candidate.config.layout), triple=triple, tp_size=config.tp_size)
-        found.setdefault(json.dumps(params), SurfaceCandidate(params=params, setting=setting))
-    return tuple(found.values())
-
-
 class SurfaceSampler(BaseSampler):
-    """See the module. `candidates` are the legal settings; `batch` is how many requests run at a time."""
+    """See the module. `candidates` are the legal settings; `batch` is how many requests run at a time.
+
+    `is_open` says whether a configuration may still be launched, for reasons that no trial of the study shows: what is
+    closed is neither proposed nor hoped for. By default all may.
+    """
 
     def __init__(
         self,
@@ -106,23 +84,27 @@ class SurfaceSampler(BaseSampler):
         acquisition: Acquisition = "expected_improvement",
         fallback: BaseSampler | None = None,
         seed: int = 0,
+        is_open: Callable[[EngineConfig], bool] | None = None,
     ) -> None:
         self._accept_lengths, self._batch = accept_lengths, batch
         self._prices = prices or Prices()
         self._acquisition = acquisition
         self._fallback = fallback or TPESampler(seed=seed)
         self._rng = np.random.default_rng(seed)
-        self._candidates = tuple(c for c in candidates if accept_lengths.of_setting(c.setting) is not None)
-        self._names = frozenset(name for candidate in candidates for name in candidate.params)
+        self._candidates = Candidates(candidates, accept_lengths, is_open)
         self._plans: dict[int, Mapping[str, Value]] = {}
         self._models: dict[tuple[tuple[StepSample, ...], tuple[Measured, ...]], ThroughputModel] = {}
         self._rounds: list[tuple[int, StepSample]] = []
         self.trust = Trust(trusted=True)
         self.findings: list[str] = []
-        self.covers_all = len(self._candidates) == len(candidates) > 0
-        if len(self._candidates) < len(candidates):
-            left = len(candidates) - len(self._candidates)
+        if self._candidates.uncovered:
+            left = len(self._candidates.uncovered)
             self.findings.append(f"{left} of {len(candidates)} settings are not covered by a trace: left to TPE")
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether every candidate that may still run has an accept length."""
+        return bool(self._candidates.all) and not any(map(self._candidates.may_run, self._candidates.uncovered))
 
     def learn(self, rounds: Iterable[StepSample], *, before: int = 0) -> None:
         """Rounds that were timed elsewhere, such as at another load, and were known before the trial of that number."""
@@ -195,7 +177,7 @@ class SurfaceSampler(BaseSampler):
         return self._plans[trial.number]
 
     def _choose(self, study: Study) -> SurfaceCandidate | None:
-        if not self._candidates or study.directions != [StudyDirection.MAXIMIZE]:
+        if not self._candidates.all or study.directions != [StudyDirection.MAXIMIZE]:
             return None
         self._judge(study)
         if not self.trust.trusted:
@@ -245,7 +227,7 @@ class SurfaceSampler(BaseSampler):
     ) -> Floats:
         """How much better than the best measured setting each candidate is expected to be, relative."""
         variant = max(measured, key=lambda one: one.throughput).setting.variant
-        settings = [_with_variant(candidate.setting, variant) for candidate in open_ones]
+        settings = [with_variant(candidate.setting, variant) for candidate in open_ones]
         known = self._known(measured)
         if self._acquisition == "thompson":
             drawn = model.draw_log_throughput([*settings, *known], 1, self._rng)[0]
@@ -276,30 +258,13 @@ class SurfaceSampler(BaseSampler):
         return max((c for c in open_ones if c.setting.tp_size == smallest), key=worth)
 
     def _open(self, study: Study) -> list[SurfaceCandidate]:
-        """Candidates that no trial has, not even a failed or a running one, nor a plan that is under way."""
-        taken = [trial.params for trial in study.get_trials(deepcopy=False)] + list(self._plans.values())
-        keys = {self._key(params) for params in taken if self._names <= params.keys()}
-        settings = {candidate.setting for candidate in self._candidates if self._key(candidate.params) in keys}
-        left = {c.setting: c for c in reversed(self._candidates) if c.setting not in settings}
-        return list(reversed(left.values()))
+        """Candidates that may run and that no trial has, not even a failed or a running one, nor a plan under way."""
+        taken = [trial.params for trial in study.get_trials(deepcopy=False)]
+        return self._candidates.left([*taken, *self._plans.values()])
 
     def _told(self, study: Study) -> dict[int, Measured]:
         """Finished trials of candidates by number, in that order."""
-        by_key = {self._key(candidate.params): candidate.setting for candidate in self._candidates}
-        measured: dict[int, Measured] = {}
-        for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-            setting = by_key.get(self._key(trial.params))
-            if setting is not None and trial.value is not None and math.isfinite(trial.value) and trial.value > 0:
-                setting = _with_variant(setting, self._variant(trial.params))
-                measured[trial.number] = Measured(setting=setting, throughput=trial.value)
-        return measured
-
-    def _key(self, params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-        return tuple(sorted((name, value) for name, value in params.items() if name in self._names))
-
-    def _variant(self, params: Mapping[str, Any]) -> str:
-        others = {name: value for name, value in sorted(params.items()) if name not in self._names}
-        return json.dumps(others, default=str) if others else ""
+        return self._candidates.measured(study.get_trials(deepcopy=False))
 
 
 def _running_tp_size(study: Study) -> int | None:
@@ -308,25 +273,3 @@ def _running_tp_size(study: Study) -> int | None:
         trial.params["tp_size"] for trial in reversed(study.get_trials(deepcopy=False)) if "tp_size" in trial.params
     )
     return next(begun, None)
-
-
-def _with_variant(setting: PredictedSetting, variant: str) -> PredictedSetting:
-    return PredictedSetting(layout=setting.layout, triple=setting.triple, tp_size=setting.tp_size, variant=variant)
-
-
-def plain_candidates(settings: Iterable[PredictedSetting]) -> tuple[SurfaceCandidate, ...]:
-    """Candidates for a study whose dimensions are called `layout`, `num_steps`, `eagle_topk`, `num_draft_tokens` and
-    `tp_size`."""
-    return tuple(
-        SurfaceCandidate(
-            params={
-                "layout": setting.layout,
-                "num_steps": setting.triple.num_steps,
-                "eagle_topk": setting.triple.eagle_topk,
-                "num_draft_tokens": setting.triple.num_draft_tokens,
-                "tp_size": setting.tp_size,
-            },
-            setting=setting,
-        )
-        for setting in settings
-    )

@@ -20,10 +20,12 @@ from results.study_surface import study_surface, traces_path
 from results.surface import SurfacePoint
 from results.trace_launches import read_trace_launches
 from search_spaces.errors import InputError
+from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
 from sweeps.progress import Standing
 from sweeps.study_trial import StudyTrial
-from sweeps.surface_sampler import Prices, SurfaceSampler, candidates_of
+from sweeps.surface_candidates import candidates_of
+from sweeps.surface_sampler import Prices, SurfaceSampler
 from sweeps.tasks import Task
 from sweeps.tracing import TraceRun
 
@@ -46,6 +48,7 @@ class SurfaceSearch:
         study: SurfaceStudy,
         folder: StudyFolder,
         legal: LegalSpace,
+        ledger: Ledger,
         *,
         batch: int,
         seed: int,
@@ -54,7 +57,7 @@ class SurfaceSearch:
         rows_of: RowsOf | None = None,
     ) -> None:
         """`rows_of` gives the request rows of a trial, by default those in the folder."""
-        self._study, self._folder, self._legal = study, folder, legal
+        self._study, self._folder, self._legal, self._ledger = study, folder, legal, ledger
         self._rows_of = rows_of or folder.rows
         self._points: Points = {}
         self._lengths = AcceptLengths(values={})
@@ -86,6 +89,7 @@ class SurfaceSearch:
             batch=self._batch,
             prices=prices_of(records),
             seed=self._seed,
+            is_open=self._ledger.is_open,
         )
         self._study.follow(self._sampler)
         self._points = points_by_setting(points)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import optuna
@@ -18,7 +19,8 @@ from search_spaces.config import EngineConfig, Triple
 from search_spaces.rulings import Illegal, Legal
 from search_spaces.space import SearchSpace
 from sweeps.legal_space import LegalSpace
-from sweeps.surface_sampler import Prices, SurfaceSampler, candidates_of, plain_candidates
+from sweeps.surface_candidates import candidates_of, plain_candidates
+from sweeps.surface_sampler import Prices, SurfaceSampler
 
 SIZES = (2, 4, 8, 16, 32)
 DRAFT_TOKENS = [2, 3, 4, 5, 6, 8, 16, 32]
@@ -157,6 +159,42 @@ def test_running_and_failed_trials_are_not_proposed_again() -> None:
     assert 0 <= gain < 0.5
 
 
+def test_what_is_closed_is_neither_proposed_nor_hoped_for() -> None:
+    """Only the worst ten settings may run: they are all that is proposed, and gains are not expected of better ones."""
+    configs = {
+        setting: EngineConfig(
+            layout=tuple(map(int, setting.layout.split(","))), triple=setting.triple, tp_size=setting.tp_size
+        )
+        for setting in SETTINGS
+    }
+    worst = sorted(SETTINGS, key=throughput)[:10]
+    opened = {configs[setting] for setting in worst}
+    candidates = [replace(c, configs=(configs[c.setting],)) for c in plain_candidates(SETTINGS)]
+    sampler = SurfaceSampler(LENGTHS, candidates, batch=4.0, is_open=opened.__contains__)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    for left in range(len(worst), 0, -1):
+        trial = study.ask()
+        setting = suggest(trial)
+        assert configs[setting] in opened
+        opened.remove(configs[setting])
+        study.tell(trial, throughput(setting))
+        assert (sampler.expected_gain(study) is None) is (left == 1)
+    # with every setting open much is left to gain
+    opened |= set(configs.values())
+    gain = sampler.expected_gain(study)
+    assert gain is not None
+    assert gain > 0.1
+
+
+def test_all_that_may_run_is_covered_although_a_closed_setting_has_no_trace() -> None:
+    config = EngineConfig(layout=(9,), triple=Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2), tp_size=1)
+    untraced = PredictedSetting(layout="9", triple=Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2), tp_size=1)
+    candidates = [*plain_candidates(SETTINGS), replace(plain_candidates([untraced])[0], configs=(config,))]
+    assert not SurfaceSampler(LENGTHS, candidates).covers_all
+    assert SurfaceSampler(LENGTHS, candidates, is_open=lambda it: it != config).covers_all
+    assert SurfaceSampler(LENGTHS, plain_candidates(SETTINGS)).covers_all
+
+
 def test_every_measurement_is_compared_with_its_prediction() -> None:
     study, sampler = make()
     study.optimize(lambda trial: throughput(suggest(trial)), n_trials=10)
@@ -231,3 +269,7 @@ def test_candidates_of_a_legal_space() -> None:
     assert len(found) == 2 * (2 + 2 + 2 + 1)
     assert {c.setting.layout for c in found} == {"2,4,5"}
     assert len({c.setting for c in found}) == 5
+    assert all(len(c.configs) == 1 for c in found)
+    flagged = candidates_of(LegalSpace(replace(space, flags=(("chunked_prefill_size", (512, 2048)),)), resolve))
+    assert [c.params for c in flagged] == [c.params for c in found]
+    assert all(len(c.configs) == 2 for c in flagged)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from search_doubles import SMALL, SPACE, Events, InstantPool, MemoryStore, resolve, setting, study_in
+from search_doubles import SMALL, SPACE, Events, InstantPool, MemoryStore, fail, resolve, setting, study_in
 from trial_builders import WORKLOAD, cell, launch, row
 
 from actors.job import TrialJob, TrialOutcome
@@ -30,9 +30,11 @@ from sweeps.interrupts import StopRequest
 from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
 from sweeps.loop import LoopPlan, SweepLoop
+from sweeps.recording import record_of
 from sweeps.study import SearchStudy
 from sweeps.surface_sampler import Prices
 from sweeps.surface_search import SurfaceSearch
+from sweeps.tasks import FixedTrial, open_tasks
 from sweeps.trace_plans import PlannedTrace
 from sweeps.tracing import FinishedTrace, TraceRun
 
@@ -103,6 +105,7 @@ class Search:
             self.study,
             self.folder,
             self.legal,
+            self.ledger,
             batch=1,
             seed=3,
             stop_at_gain=self.gain,
@@ -174,6 +177,56 @@ def test_ends_at_the_best_when_the_spec_asks_for_it(tmp_path: Path) -> None:
     assert 0 <= notes.gain_left < 0.005
     assert "the search ended early" in notes.sentences[-1]
     assert f"of {len(measured) - 1} measurements lay in the 95 % interval predicted for them" in notes.sentences[-2]
+
+
+def refuse(ledger: Ledger, configs: Sequence[EngineConfig]) -> None:
+    for config in configs:
+        ledger.refuse(config, "SGLang says no")
+
+
+def settle(ledger: Ledger, configs: Sequence[EngineConfig]) -> None:
+    """Launched before as the suspect, which is no trial of the study."""
+    for config in configs:
+        job = TrialJob(trial_id="suspect-1-a1", config=config, workload=WORKLOAD)
+        trial = FixedTrial(base="suspect-1", role="suspect", setting=None, config=config)
+        ((_, task),) = open_tasks([trial], [])
+        ledger.add(record_of("s", task, answer(job)))
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("close", [refuse, settle])
+def test_what_the_ledger_has_closed_is_no_part_of_the_search(
+    tmp_path: Path, close: Callable[[Ledger, Sequence[EngineConfig]], None]
+) -> None:
+    """The best six servers are closed: the best of the others is found as soon, and the search ends by its gain."""
+    ranked = sorted(LegalSpace(SPACE, resolve).configs, key=seconds)
+    search = Search(tmp_path, stop_at_gain=0.005)
+    close(search.ledger, ranked[:6])
+    assert search.run() == "gain"
+    measured = [job.config for job in search.pool.launched]
+    assert ranked[6] in measured
+    assert not set(measured) & set(ranked[:6])
+    assert len(measured) < 9
+    assert len(search.notes.comparisons) == len(measured) - 1
+
+
+@pytest.mark.usefixtures("traced")
+def test_trees_larger_than_memory_are_not_proposed_again(tmp_path: Path) -> None:
+    """Trees of 8 tokens run out of memory: after the smallest of them nothing larger stands in for a measurement."""
+
+    def run(job: TrialJob) -> TrialOutcome:
+        triple = job.config.triple
+        assert triple is not None
+        too_large = Failure(phase="launch", kind="oom", message="no memory")
+        return fail(job, too_large) if triple.num_draft_tokens == 8 else answer(job)
+
+    search = Search(tmp_path, stop_at_gain=0.005)
+    search.pool.run = run
+    assert search.run() == "gain"
+    measured = [job.config for job in search.pool.launched]
+    fits = [config for config in search.legal.configs if config.triple and config.triple.num_draft_tokens < 8]
+    assert min(fits, key=seconds) in measured
+    assert len(measured) < 9
 
 
 @pytest.mark.usefixtures("traced")
