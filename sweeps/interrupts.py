@@ -27,6 +27,7 @@ class StopRequest:
 def stop_signals() -> Iterator[StopRequest]:
     """Turn SIGINT, SIGTERM and SIGHUP into a request while in the context; the old handlers come back after it.
 
+    A signal that the process was started to ignore stays ignored: SIGHUP under nohup, SIGINT in a script's background.
     A second SIGINT raises KeyboardInterrupt. Further SIGTERMs do nothing: `ray job stop` reaches a driver by several
     ways at once. Outside the main thread, where Python has no handlers, nothing is changed.
     """
@@ -40,7 +41,8 @@ def stop_signals() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         stop.by = stop.by or signal.Signals(number).name
 
-    before = {number: signal.signal(number, note) for number in STOP_SIGNALS}
+    heard = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in heard}
     try:
         yield stop
     finally:

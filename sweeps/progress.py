@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -90,6 +91,39 @@ class PlainProgress:
             self._stream = None
 
 
+class _Unbreakable(io.TextIOBase):
+    """A terminal for rich, which also draws in a thread of its own. Silent once it could not be written to."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream: TextIO | None = stream
+        self._encoding, self._is_terminal = getattr(stream, "encoding", None) or "utf-8", stream.isatty()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._encoding
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if self._stream is not None:
+            try:
+                self._stream.write(text)
+            except (OSError, ValueError):
+                self._stream = None
+        return len(text)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            try:
+                self._stream.flush()
+            except (OSError, ValueError):
+                self._stream = None
+
+
 class LiveProgress:
     """A bar and a line under the news, drawn by rich."""
 
@@ -102,7 +136,7 @@ class LiveProgress:
             SpinnerColumn(),
             BarColumn(bar_width=30),
             TextColumn("{task.description}", markup=False),
-            console=Console(file=stream),
+            console=Console(file=cast("TextIO", _Unbreakable(stream))),
             transient=True,
         )
         self._task = self._bar.add_task("starting", total=None)

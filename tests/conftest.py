@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 from ray_head import ray_head
 from tiny_models import TinyPair, make_tiny_pair
+
+# a script's background ignores Ctrl-C; drivers that are started here would inherit that
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from sweeps.interrupts import STOP_SIGNALS, stop_signals
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """Signals that are heard, however the tests were started."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
@@ -18,6 +28,21 @@ def test_one_signal_is_a_request(number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
         assert stop.by == number.name
     assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with stop_signals() as stop:
+            os.kill(os.getpid(), number)
+            assert not stop.requested
+            other = next(other for other in STOP_SIGNALS if other != number)
+            os.kill(os.getpid(), other)
+            assert stop.by == other.name
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_second_interrupt_insists_and_further_sigterms_do_not() -> None:

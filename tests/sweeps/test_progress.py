@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import io
+import time
 
 import pytest
 
@@ -49,15 +51,40 @@ def test_plain_lines_come_with_news_and_now_and_then_without() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-def test_a_broken_pipe_does_not_end_a_sweep() -> None:
-    class Broken(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
+class Broken(Terminal):
+    """A terminal or pipe whose other end goes away."""
 
-    progress = PlainProgress(Broken())
-    progress.say("x")
-    progress.update(standing())
-    progress.close()
+    def __init__(self, error: Exception | None) -> None:
+        super().__init__()
+        self.error = error
+
+    def write(self, text: str) -> int:
+        if self.error is not None:
+            raise self.error
+        return super().write(text)
+
+    def flush(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+GONE = [BrokenPipeError(), OSError(errno.EIO, "Input/output error"), ValueError("I/O operation on closed file")]
+
+
+@pytest.mark.parametrize("error", GONE, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("kind", [PlainProgress, LiveProgress])
+def test_a_sweep_outlives_its_terminal(kind: type[PlainProgress] | type[LiveProgress], error: Exception) -> None:
+    for begins_broken in (True, False):
+        stream = Broken(error if begins_broken else None)
+        progress = kind(stream)
+        progress.update(standing())
+        progress.say("there")
+        assert ("there" in stream.getvalue()) is not begins_broken
+        stream.error = error
+        progress.say("x")
+        progress.update(standing())
+        time.sleep(0.2 if kind is LiveProgress else 0)  # rich draws by itself ten times a second
+        progress.close()
 
 
 def test_a_terminal_gets_a_live_line_and_keeps_the_news() -> None:
