@@ -19,6 +19,12 @@ FIRST, LAST, STEP = 20_000, 32_700, 100
 RENDEZVOUS_OFFSET = 61
 """Of the rendezvous port (`--nccl-port`) from the HTTP port; not 33 to 39, where another lease's derived ports are."""
 
+LAST_PORT = 65_535
+
+
+class NoFreePortError(RuntimeError):
+    """Every port that a server might get is taken."""
+
 
 class PortLease:
     """Ports held for one server until `release`, or until this process ends."""
@@ -33,19 +39,29 @@ class PortLease:
 
 
 def lease_ports(wanted: int | None = None) -> PortLease:
-    """Ports that nobody listens on now. `wanted` is a port the user insists on: InputError when it is taken."""
+    """Ports that nobody listens on now; NoFreePortError without any.
+
+    `wanted` is a port the user insists on: InputError when it, or the second one that goes with it, is taken.
+    """
     if wanted is not None:
         lease = _try_lease(wanted)
-        if lease is None:
-            raise InputError(f"engine.args.port: {wanted} is in use; name a free port or leave the key out")
-        return lease
+        if isinstance(lease, PortLease):
+            return lease
+        taken = f"{wanted} is in use" if lease == wanted else f"{wanted} goes with {lease}, which is in use"
+        raise InputError(f"engine.port: {taken}; name another port or leave the key out")
     candidates = list(range(FIRST, LAST, STEP))
     random.shuffle(candidates)
     for port in candidates:
         lease = _try_lease(port)
-        if lease is not None:
+        if isinstance(lease, PortLease):
             return lease
-    raise RuntimeError(f"no free port between {FIRST} and {LAST} on this machine")
+    raise NoFreePortError(f"no free port between {FIRST} and {LAST} on this machine")
+
+
+def rendezvous_of(port: int) -> int:
+    """The second port of a server on this one: above it, or below where there are no more."""
+    above = port + RENDEZVOUS_OFFSET
+    return above if above <= LAST_PORT else port - RENDEZVOUS_OFFSET
 
 
 def is_free(port: int) -> bool:
@@ -68,15 +84,17 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _try_lease(port: int) -> PortLease | None:
+def _try_lease(port: int) -> PortLease | int:
+    """A lease, or the port that is taken."""
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         lock.bind(f"\0specsweep-port-{port}")
     except OSError:
         lock.close()
-        return None
-    rendezvous = port + RENDEZVOUS_OFFSET
-    if is_free(port) and is_free(rendezvous):
-        return PortLease(port, rendezvous, lock)
-    lock.close()
-    return None
+        return port
+    rendezvous = rendezvous_of(port)
+    for needed in (port, rendezvous):
+        if not is_free(needed):
+            lock.close()
+            return needed
+    return PortLease(port, rendezvous, lock)

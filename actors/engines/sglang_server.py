@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -18,7 +19,7 @@ from actors.engines.forking import ForkServer
 from actors.engines.guarded_process import sweep_leftovers
 from actors.engines.launch_log import classify, tail
 from actors.engines.launched_server import LaunchedServer
-from actors.engines.ports import lease_ports
+from actors.engines.ports import NoFreePortError, lease_ports
 from actors.engines.readiness import read_log
 from actors.engines.server_spec import ServerSpec
 from results.failures import Failure
@@ -99,52 +100,61 @@ class SglangServer:
 
     def _launch(self, config: EngineConfig, began_s: float) -> LaunchObservation | Failure:
         """One start. After a Failure nothing of it is left."""
-        spec = self._spec
-        planned = self._plan(config)
-        if isinstance(planned, Failure):
-            return planned
-        environment, draft_config, scratch = planned
-        try:
-            forks = self._fork_server(environment)
-            if isinstance(forks, Failure):
-                self._discard(scratch)
-                return forks
-            ports = lease_ports(spec.port)
-        except InputError as problem:
-            self._discard(scratch)
-            return Failure(phase="launch", kind="port_in_use", message=str(problem))
-        args = server_args(spec, config, port=ports.http, rendezvous_port=ports.rendezvous, draft_config=draft_config)
-        command = server_command(spec, args)
-        with self._lock:
-            if self._closed:
-                ports.release()
-                self._discard(scratch)
-                return Failure(phase="launch", kind="interrupted", message="the engine is closed")
+        with contextlib.ExitStack() as undo:
             try:
-                running = LaunchedServer(
-                    spec=spec,
-                    config=config,
-                    args=args,
-                    command=command,
-                    environment=environment,
-                    ports=ports,
-                    scratch=scratch,
-                    log=self._next_log(),
-                    forks=forks,
-                    began_s=began_s,
-                )
-            except RuntimeError as problem:  # no guard: out of processes, or the fork server has just died
-                ports.release()
-                self._discard(scratch)
-                return Failure(phase="launch", kind="crash", message=" ".join(str(problem).split()))
-            self._running, self._base_url = running, running.base_url
-        LOG.info("starting %s", " ".join(redact(command)))
+                running = self._start(config, began_s, undo)
+            except (
+                OSError,
+                RuntimeError,
+            ) as problem:  # no room, no descriptors, no guard: nothing that config can help
+                return Failure(phase="launch", kind="machine", message=" ".join(str(problem).split()))
+            if isinstance(running, Failure):
+                return running
+            undo.pop_all()
         outcome = running.wait(lambda: self._closed)
         if isinstance(outcome, Failure):
             self._stop()
         return outcome
 
-    def _plan(self, config: EngineConfig) -> tuple[Environment, Path | None, Path] | Failure:
+    def _start(self, config: EngineConfig, began_s: float, undo: contextlib.ExitStack) -> LaunchedServer | Failure:
+        """`undo` gets what is to be given back if it comes to nothing."""
+        spec = self._spec
+        planned = self._plan(config, undo)
+        if isinstance(planned, Failure):
+            return planned
+        environment, draft_config, scratch = planned
+        forks = self._fork_server(environment)
+        if isinstance(forks, Failure):
+            return forks
+        try:
+            ports = lease_ports(spec.port)
+        except (InputError, NoFreePortError) as problem:
+            return Failure(phase="launch", kind="port_in_use", message=str(problem))
+        undo.callback(ports.release)
+        args = server_args(spec, config, port=ports.http, rendezvous_port=ports.rendezvous, draft_config=draft_config)
+        command = server_command(spec, args)
+        with self._lock:
+            if self._closed:
+                return Failure(phase="launch", kind="interrupted", message="the engine is closed")
+            running = LaunchedServer(
+                spec=spec,
+                config=config,
+                args=args,
+                command=command,
+                environment=environment,
+                ports=ports,
+                scratch=scratch,
+                log=self._next_log(),
+                forks=forks,
+                began_s=began_s,
+            )
+            self._running, self._base_url = running, running.base_url
+        LOG.info("starting %s", " ".join(redact(command)))
+        return running
+
+    def _plan(
+        self, config: EngineConfig, undo: contextlib.ExitStack
+    ) -> tuple[Environment, Path | None, Path] | Failure:
         spec = self._spec
         draft_config = None
         if config.layout is not None:
@@ -157,11 +167,9 @@ class SglangServer:
             if ids is not None:
                 draft_config = write_draft_config(spec, config.layout, ids)
         scratch = self._new_scratch()
+        undo.callback(self._discard, scratch)
         environment = build_environment(spec, os.environ, world_size(spec, config), scratch)
-        if isinstance(environment, Failure):
-            self._discard(scratch)
-            return environment
-        return environment, draft_config, scratch
+        return environment if isinstance(environment, Failure) else (environment, draft_config, scratch)
 
     def _new_scratch(self) -> Path:
         """A folder for one server, inside the fork server's if there is one. Its path is short, for sockets."""

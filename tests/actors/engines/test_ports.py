@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from actors.engines.ports import is_free, lease_ports
+from actors.engines.ports import NoFreePortError, is_free, lease_ports, rendezvous_of
 from search_spaces.errors import InputError
 
 
@@ -48,9 +50,28 @@ def test_a_port_somebody_listens_on_is_refused_when_asked_for(address: str, offs
     free.release()
     with listener(free.http + offset, address):
         assert not is_free(free.http + offset)
-        with pytest.raises(InputError, match=rf"engine\.args\.port: {free.http} is in use"):
+        taken = f"{free.http} goes with {free.rendezvous}, which is in use" if offset else f"{free.http} is in use"
+        with pytest.raises(InputError, match=rf"^engine\.port: {taken}; name another port or leave the key out$"):
             lease_ports(free.http)
     lease_ports(free.http).release()
+
+
+@given(st.integers(1, 65_535))
+def test_the_second_port_is_a_port(port: int) -> None:
+    assert 1 <= rendezvous_of(port) <= 65_535
+    assert abs(rendezvous_of(port) - port) == 61
+
+
+def test_a_port_near_the_top_is_leased() -> None:
+    lease = lease_ports(65_500)
+    assert (lease.http, lease.rendezvous) == (65_500, 65_439)
+    lease.release()
+
+
+def test_without_any_free_port_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.engines.ports.is_free", lambda port: False)
+    with pytest.raises(NoFreePortError, match="no free port between 20000 and 32700"):
+        lease_ports()
 
 
 def test_a_closed_connection_does_not_hold_a_port() -> None:

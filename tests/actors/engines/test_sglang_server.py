@@ -19,7 +19,7 @@ from server_specs import baseline, fake_spec, speculative
 from tiny_models import TinyPair
 
 from actors.engines.guarded_process import find_leftovers
-from actors.engines.ports import lease_ports
+from actors.engines.ports import NoFreePortError, lease_ports
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
 from results.failures import Failure
@@ -259,6 +259,31 @@ def test_a_port_the_user_insists_on(bench: Bench) -> None:
     assert str(lease.http) in refused.message
     lease.release()
     assert launched(bench.engine(port=lease.http).apply(baseline())).port == lease.http
+
+
+@both_ways
+@pytest.mark.parametrize(
+    ("broken", "problem", "kind"),
+    [
+        ("sglang_server.lease_ports", NoFreePortError("no free port"), "port_in_use"),
+        ("sglang_server.lease_ports", OSError(24, "Too many open files"), "machine"),
+        ("sglang_server.build_environment", OSError(28, "No space left on device"), "machine"),
+        ("sglang_server.tempfile.mkdtemp", OSError(28, "No space left on device"), "machine"),
+        ("guarded_process.GuardedProcess.start", RuntimeError("the process guard\ndid not start"), "machine"),
+    ],
+)
+def test_a_machine_at_its_limits_fails_the_start_and_keeps_the_actor(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, broken: str, problem: Exception, kind: str
+) -> None:
+    def raising(*_: Any, **__: Any) -> Any:
+        raise problem
+
+    engine = bench.engine()
+    with monkeypatch.context() as patched:
+        patched.setattr(f"actors.engines.{broken}", raising)
+        failure = failed(engine.apply(baseline()))
+    assert (failure.phase, failure.kind) == ("launch", kind)
+    assert failure.is_infrastructure
 
 
 @pytest.mark.parametrize(
