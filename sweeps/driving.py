@@ -51,7 +51,7 @@ def check_port(spec: SweepSpec) -> None:
     port = spec.engine.port
     if port is None:
         return
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in spec.engine.host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((spec.engine.host, port))

@@ -20,3 +20,8 @@ def url_problem(url: str) -> str | None:
     if parts.query or parts.fragment or parts.path.rstrip("/").endswith("/v1"):
         return f"'{url}' is not a server's root; {example}"
     return None
+
+
+def root_url(host: str, port: int) -> str:
+    """The root of a server that was told to listen there; an IPv6 address gets its brackets."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

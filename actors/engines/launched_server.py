@@ -12,6 +12,7 @@ from typing import Any
 from actors.engines import devices
 from actors.engines.command import redact
 from actors.engines.effective import is_another_server, log_findings, resolved_args, verify
+from actors.engines.endpoint_url import root_url
 from actors.engines.environment import Environment, is_simulating
 from actors.engines.forking import ForkServer
 from actors.engines.guard import descendants, mapped_shared_memory
@@ -68,7 +69,7 @@ class LaunchedServer:
             starter=None if forks is None else forks.start,
             spare=frozenset() if forks is None else forks.process.identities,
         )
-        self.base_url = f"http://{spec.host}:{ports.http}"
+        self.base_url = root_url(spec.host, ports.http)
 
     def wait(self, given_up: Callable[[], bool]) -> LaunchObservation | Failure:
         """Until the server answers and is what was asked for."""

@@ -29,6 +29,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -99,7 +100,9 @@ class FakeServer(ThreadingHTTPServer):
         self.requests = 0
         self.running = 0
         self.lock = threading.Lock()
-        super().__init__((info.get("host", "127.0.0.1"), info["port"]), Handler)
+        host = info.get("host", "127.0.0.1")
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, info["port"]), Handler)
 
     @property
     def ready(self) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import threading
 import time
 import urllib.request
@@ -22,6 +23,7 @@ from actors.engines.guarded_process import find_leftovers
 from actors.engines.ports import NoFreePortError, lease_ports
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
+from actors.load.http_post import Address
 from results.failures import Failure
 from results.observations import LaunchObservation
 
@@ -259,6 +261,15 @@ def test_a_port_the_user_insists_on(bench: Bench) -> None:
     assert str(lease.http) in refused.message
     lease.release()
     assert launched(bench.engine(port=lease.http).apply(baseline())).port == lease.http
+
+
+@pytest.mark.skipif(not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
+def test_a_server_on_an_ipv6_address_is_reached(bench: Bench) -> None:
+    engine = bench.engine(host="::1")
+    port = launched(engine.apply(baseline())).port
+    assert engine.base_url == f"http://[::1]:{port}"
+    assert ask(engine)["meta_info"]["completion_tokens"] == 4
+    assert Address.of(engine.base_url).host == "::1"
 
 
 @both_ways
