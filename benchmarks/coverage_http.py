@@ -4,8 +4,8 @@
 
 The server is the tests' timed double in a process of its own. Its prompts form a population: they differ in the time to
 the first token, the time of a step, what is accepted, and length. A run draws `PROMPTS` of them by its seed, and
-measures three cells with the load client of every sweep: one in full, one that may stop early, and one on a server
-whose steps take half as long again. The truth needs no HTTP: it is what the same schedule gives for many other draws,
+measures three cells with the load client of every sweep: one in full, one that may stop early, and one on a server that
+does not speculate. The truth needs no HTTP: it is what the same schedule gives for many other draws,
 so the client's and the network's own time counts as an error. What does not is the server's: on a busy machine it is
 not punctual, so a run's truth is the plan's times what the server says that it made of the plan for these prompts.
 """
@@ -44,7 +44,7 @@ from search_spaces.config import Triple
 
 DOUBLE = Path(__file__).resolve().parent.parent / "tests" / "doubles" / "timed_server.py"
 PLAN = TimedPlan(ttft_s=0.12, step_s=0.018, acceptance=(0.8, 0.7, 0.6), num_draft_tokens=4, spread=0.3, seed=5)
-SLOWER = replace(PLAN, step_s=1.5 * PLAN.step_s)
+BASELINE = replace(PLAN, acceptance=())
 TRIPLE = Triple(num_steps=3, eagle_topk=1, num_draft_tokens=4)
 PROMPTS, SLOTS, TOKENS = 64, 16, 48
 HALF_WIDTH = 0.12
@@ -99,8 +99,8 @@ def rows_of(plan: TimedPlan, offsets: Offsets) -> list[RequestRow]:
     return rows
 
 
-def point_values(offsets: Offsets, slower: Offsets) -> dict[str, float]:
-    """The statistics of a cell whose events came like that, and its speedup over the slower server's."""
+def point_values(offsets: Offsets, baseline: Offsets) -> dict[str, float]:
+    """The statistics of a cell whose events came like that, and its speedup over the baseline's."""
     rows = rows_of(PLAN, offsets)
     duration_s, tokens = max(row.finished_s for row in rows), sum(row.completion_tokens for row in rows)
     steady = steady_throughput(rows, SLOTS, duration_s)
@@ -110,14 +110,14 @@ def point_values(offsets: Offsets, slower: Offsets) -> dict[str, float]:
         "steady_throughput": steady if isinstance(steady, float) else math.nan,
         "ttft_ms_p50": percentile(ttft_ms(rows), 50) or 0.0,
         "tpot_ms_p50": percentile(tpot_ms(rows), 50) or 0.0,
-        "speedup": sum(slower[text][-1] for text in offsets) / sum(offsets_s[-1] for offsets_s in offsets.values()),
+        "speedup": sum(baseline[text][-1] for text in offsets) / sum(offsets_s[-1] for offsets_s in offsets.values()),
     }
 
 
 def drawn_values(seed: int) -> dict[str, float]:
     """The statistics of one draw by the plan alone."""
     texts = prompts_of(seed)
-    return point_values(scheduled(PLAN, texts), scheduled(SLOWER, texts))
+    return point_values(scheduled(PLAN, texts), scheduled(BASELINE, texts))
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def serving(plan: TimedPlan) -> Iterator[str]:
             server.terminate()
 
 
-def measured(url: str, seed: int, half_width: float | None = None) -> CellObservation:
+def measured(url: str, seed: int, triple: Triple | None = TRIPLE, half_width: float | None = None) -> CellObservation:
     """One cell of a run's prompts by the real client."""
     workload = Workload(
         prompts=tuple(prompt_of(text) for text in prompts_of(seed)),
@@ -146,7 +146,7 @@ def measured(url: str, seed: int, half_width: float | None = None) -> CellObserv
         max_attempts=1,
         half_width=half_width,
     )
-    cell = measure_cell(url, workload, SLOTS, failure_now=lambda: None, triple=TRIPLE)
+    cell = measure_cell(url, workload, SLOTS, failure_now=lambda: None, triple=triple)
     assert isinstance(cell, CellObservation), cell
     assert not [row.error for row in cell.rows if row.error]
     return cell
@@ -172,22 +172,22 @@ class Stated:
     server: float
 
 
-def estimates(url: str, slower_url: str, seed: int) -> dict[str, Stated]:
+def estimates(url: str, baseline_url: str, seed: int) -> dict[str, Stated]:
     """Every interval that one run states, by statistic and kind of cell."""
-    slower = measured(slower_url, seed)
-    slower_offsets = written(slower_url, slower)
+    baseline = measured(baseline_url, seed, None)
+    baseline_offsets = written(baseline_url, baseline)
     found: dict[str, Stated] = {}
     for kind, half_width in (("whole", None), ("stopped", HALF_WIDTH)):
-        cell = measured(url, seed, half_width)
+        cell = measured(url, seed, half_width=half_width)
         summary, offsets = summarise_cell(cell, TRIPLE), written(url, cell)
-        planned = point_values(scheduled(PLAN, list(offsets)), scheduled(SLOWER, list(slower_offsets)))
-        done = point_values(offsets, slower_offsets)
+        planned = point_values(scheduled(PLAN, list(offsets)), scheduled(BASELINE, list(baseline_offsets)))
+        done = point_values(offsets, baseline_offsets)
         assert summary.accept_length is not None
         assert summary.output_throughput is not None
         stated = {
             "accept_length": summary.accept_length,
             "output_throughput": summary.output_throughput,
-            "speedup": overlapping_ratio(throughput_pairs(slower.rows), throughput_pairs(cell.rows)),
+            "speedup": overlapping_ratio(throughput_pairs(baseline.rows), throughput_pairs(cell.rows)),
         }
         if half_width is None:
             stated |= {name: plain(summary, name) for name, _, _ in summary.intervals}
@@ -219,11 +219,11 @@ def measure_coverage(
     truths = {name: float(np.mean([value[name] for value in values])) for name in values[0]}
     exact = {name: 1.96 * float(np.std([value[name] for value in values], ddof=1)) for name in values[0]}
     found = []
-    with serving(PLAN) as url, serving(SLOWER) as slower_url:
+    with serving(PLAN) as url, serving(BASELINE) as baseline_url:
         measured(url, -1)
-        measured(slower_url, -1)
+        measured(baseline_url, -1, None)
         for seed in range(runs):
-            found.append(estimates(url, slower_url, seed))
+            found.append(estimates(url, baseline_url, seed))
             progress(seed + 1)
     return {
         "runs": runs,

@@ -37,7 +37,7 @@ def test_bench_serving_and_the_client_agree_on_one_server() -> None:
     pytest.importorskip("datasets", reason="bench_serving needs it")
     result = result_of(
         "bench_serving_parity",
-        *("--prompts", "sweeps/specs/demo_prompts.jsonl", "--count", "32", "--tokens", "128", "--pairs", "5"),
+        *("--prompts", "sweeps/specs/demo_prompts.jsonl", "--count", "32", "--tokens", "256", "--pairs", "5"),
     )
     low, high = result["throughput_ratio_wanted"]
     assert low <= result["throughput_ratio_median"] <= high
