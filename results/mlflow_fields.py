@@ -120,11 +120,12 @@ def throughput_baselines(records: Sequence[TrialRecord]) -> tuple[MeasuredSettin
 def speedups_of(record: TrialRecord, baselines: Sequence[MeasuredSetting]) -> dict[CellKey, float]:
     """One trial's throughput over the baseline of its TP size, by load, both corrected for drift like the report's.
 
-    Loads without a baseline are left out.
+    Loads without a baseline are left out, and those where the trial was sent another workload than the baselines.
     """
     alone = MeasuredSetting(effective=record.effective, records=(record,))
     noise, intervals = noise_floor([]), PairedIntervals(None)
-    loads = [cell.load for cell in record.cells]
+    workloads = {cell.workload_id for group in baselines for one in group.measured for cell in one.cells}
+    loads = [cell.load for cell in record.cells if cell.workload_id in workloads]
     numbers = []
     for load in loads:
         corrected = correction(baseline_drift(baselines, throughput_at(load)))

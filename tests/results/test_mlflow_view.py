@@ -15,7 +15,7 @@ from result_builders import config, launch, record, row, setting_of, summary
 from tracked_study import TrackedStudy
 
 from results.failures import Failure
-from results.mlflow_fields import run_fields, run_params
+from results.mlflow_fields import run_fields, run_params, speedups_of, throughput_baselines
 from results.mlflow_view import MlflowView
 from results.store import StudyFolder
 from search_spaces.config import Setting
@@ -213,6 +213,15 @@ def test_every_later_baseline_changes_the_speedups_that_stand_there(tracked: Tra
     live = view_of(tracked)
     assert tracked.view.sync([first, made, middle, last]).unchanged == ("b1", "t1", "b2", "b3")
     assert view_of(tracked) == live
+
+
+def test_a_corner_of_another_workload_has_no_speedup() -> None:
+    base = throughput_baselines(
+        [record("b1", config(None, None), cells=[summary(accept_length=None)], role="baseline")]
+    )
+    corner = record("c1", RIGHT, cells=[summary(throughput=200.0, workload_id="x" * 16)], role="corner")
+    assert speedups_of(corner, base) == {}
+    assert speedups_of(record("t1", RIGHT, cells=[summary(throughput=200.0)]), base) == {(1, None): pytest.approx(2.0)}
 
 
 def test_sync_adds_what_a_later_version_computes_from_the_same_record(
