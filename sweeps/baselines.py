@@ -120,4 +120,6 @@ def first_settings(legal: LegalSpace, suspect: Setting | None) -> tuple[tuple[st
 
 
 def _repeated(setting: Setting, config: EngineConfig, count: int) -> list[FixedTrial]:
-    return [FixedTrial(base=f"suspect-{i + 1}", role="suspect", setting=setting, config=config) for i in range(count)]
+    # the name carries the configuration: another suspect in a resumed study is measured as such
+    bases = [f"suspect-{config.identity[:6]}-{turn + 1}" for turn in range(count)]
+    return [FixedTrial(base=base, role="suspect", setting=setting, config=config) for base in bases]

@@ -42,6 +42,7 @@ FREE_TO_CHANGE: frozenset[KeyPath] = frozenset(
         ("tracking",),
         ("search", "sampler"),
         ("search", "seed"),
+        ("search", "stop_at_gain"),
         ("space", "catalog"),
         ("engine", "python"),
         ("engine", "start_method"),

@@ -135,7 +135,7 @@ def make_plan(spec: SweepSpec) -> SweepPlan:
         space=space,
         servers=replace(servers, baselines=()) if runs_already else servers,
         suspect_setting=suspect,
-        suspect=_resolve_suspect(suspect, context),
+        suspect=resolve_suspect(suspect, context),
         findings=findings,
         confirmations=0 if runs_already else spec.budget.confirmations,
     )
@@ -214,7 +214,8 @@ def _check_fit(context: RuleContext) -> tuple[Finding, ...]:
     return errors
 
 
-def _resolve_suspect(setting: Setting | None, context: RuleContext) -> Legal | None:
+def resolve_suspect(setting: Setting | None, context: RuleContext) -> Legal | None:
+    """What a suspect is when it runs. InputError when it cannot."""
     if setting is None:
         return None
     ruling = resolve_setting(setting, context)

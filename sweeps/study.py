@@ -126,8 +126,8 @@ class SearchStudy:
 
     @patient
     def enqueue(self, setting: Setting, *, role: str, label: str) -> bool:
-        """Have `setting` asked next, once per `label` in the life of the study; False when it was enqueued before."""
-        if any(trial.attrs.get("label") == label for trial in self.trials()):
+        """Have `setting` asked next, once as `label` in the life of the study; False when it was enqueued before."""
+        if any((trial.attrs.get("label"), trial.setting) == (label, setting) for trial in self.trials()):
             return False
         self._enqueue(setting, {"role": role, "label": label})
         return True

@@ -24,7 +24,7 @@ from sweeps.lease import Owner, folder_owner
 from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
 from sweeps.plan_time import StudyExtras, extras_of, pace_of
-from sweeps.planning import make_plan
+from sweeps.planning import make_plan, resolve_suspect, rule_context
 from sweeps.spec_schema import SweepSpec
 from sweeps.switching import known_device, switches
 from sweeps.tally import cost_a_launch
@@ -133,7 +133,33 @@ def report_of(place: StudyPlace) -> Report:
     spec = place.read_spec()
     greedy = spec.workload.temperature == 0
     verdicts = kept_sentences(place.records)
-    return build_report(place.records, objective_of(spec), study=place.name, greedy=greedy, verdicts=verdicts)
+    return build_report(
+        place.records,
+        objective_of(spec),
+        study=place.name,
+        greedy=greedy,
+        verdicts=verdicts,
+        records=with_suspect(place.records.records(), spec),
+    )
+
+
+def with_suspect(records: Iterable[TrialRecord], spec: SweepSpec) -> tuple[TrialRecord, ...]:
+    """The search's records with the role that each has beside the spec's suspect, which may be another by now.
+
+    As they were recorded when the models, without which it cannot be told what a suspect runs, are not on this machine.
+    """
+    records = tuple(records)
+    try:
+        suspect = None if spec.suspect is None else resolve_suspect(spec.suspect.to_setting(), rule_context(spec))
+    except InputError:
+        return records
+    config = suspect and suspect.effective
+    return tuple(
+        replace(record, role="suspect" if record.effective == config else "search")
+        if record.role in ("search", "suspect")
+        else record
+        for record in records
+    )
 
 
 def objective_of(spec: SweepSpec) -> Objective:

@@ -11,7 +11,7 @@ def resume(study: Study, *, overrides: Overrides = None, as_json: AsJson = False
     """Continue a study exactly where its records end.
 
     Trials that are recorded are kept to the byte; one that was cut off is run again. --set may change what does not
-    change the meaning of a trial: budget, cluster, search, tracking, timeouts.
+    change the meaning of a trial: budget, cluster, suspect, search (not its storage), tracking, timeouts.
 
     Example: specsweep resume demo --set budget.trials=40
     """

@@ -103,6 +103,7 @@ def test_another_study_under_the_same_name_is_refused(tmp_path: Path, change: st
     [
         "budget.trials=9",
         "search.sampler=random",
+        "search={sampler: auto, seed: 3, stop_at_gain: 0.001}",
         "cluster.gpus=2",
         "tracking.enabled=false",
         "engine.ready_timeout_s=5",

@@ -302,7 +302,10 @@ def test_enqueued_settings_come_first_and_once(tmp_path: Path) -> None:
     trial = study.ask()
     assert (trial.setting, trial.role) == (wanted, "suspect")
     assert study.waiting == 0
-    assert not study_in(tmp_path, Ledger()).enqueue(wanted, role="suspect", label="suspect")
+    again = study_in(tmp_path, Ledger())
+    assert not again.enqueue(wanted, role="suspect", label="suspect")
+    # what disappoints may be another setting in a resumed study
+    assert again.enqueue(setting(steps=1, tokens=2), role="suspect", label="suspect")
 
 
 def test_an_impossible_enqueued_trial_is_failed_and_the_next_one_taken(tmp_path: Path) -> None:
