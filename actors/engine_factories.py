@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from actors.engines.sglang_server import SglangServer
 from actors.engines.switching_server import SwitchingServer
 from actors.gpu_group import DeviceGrant
 from search_spaces.config import Triple
+from search_spaces.errors import EnvironmentProblem
 
 SMALLEST = Triple(num_steps=1, eagle_topk=1, num_draft_tokens=2)
 
@@ -37,6 +40,8 @@ class SglangFactory:
     graph_batch_sizes: tuple[int, ...] | None = None
 
     def __call__(self, grant: DeviceGrant, *, fresh: bool = False) -> Engine:
+        """EnvironmentProblem when its files would not be safe from other users of the machine."""
+        _own(_top())
         spec = replace(
             self.server,
             slot=grant.slot,
@@ -82,7 +87,23 @@ class SglangFactory:
 
     def _work_dir(self, slot: str) -> Path:
         """On the node's own disk: the study's folder need not exist there."""
-        return Path(tempfile.gettempdir()) / f"specsweep-{os.getuid()}" / self.server.sweep_id / slot
+        return _top() / self.server.sweep_id / slot
+
+
+def _top() -> Path:
+    return Path(tempfile.gettempdir()) / f"specsweep-{os.getuid()}"
+
+
+def _own(folder: Path) -> None:
+    """Make this folder for this user alone, or see that it is: servers import code that lies in it."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    seen = folder.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or seen.st_mode & 0o022:
+        raise EnvironmentProblem(
+            f"{folder}: not a folder that this user alone can write to, and servers would run code from it; "
+            "remove it, or set TMPDIR to a folder of your own where the actors run"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from actors.trace_job import TraceableEngine, can_trace, run_trace
 from actors.trace_transfer import TraceFolder
 from actors.trial import HttpLoad, run_trial
 from results.failures import Failure
+from search_spaces.errors import EnvironmentProblem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +195,12 @@ class GpuGroup:
             if self._stopped:
                 return Failure(phase="launch", kind="interrupted", message="the group was stopped")
             if self._engine is None:
-                self._engine = make(self._grant)
+                try:
+                    self._engine = make(self._grant)
+                except EnvironmentProblem as problem:
+                    return Failure(phase="launch", kind="environment", message=str(problem))
+                except OSError as problem:
+                    return Failure(phase="launch", kind="machine", message=" ".join(str(problem).split()))
             return self._engine
 
 

@@ -14,7 +14,7 @@ Kind = Literal[
     "mismatch",  # the server runs something else than was asked and predicted
     "simulated",  # acceptance is simulated, so nothing measured would be true
     "port_in_use",
-    "environment",  # variables are set where servers start under which nothing is to be measured
+    "environment",  # where servers start a variable spoils what is measured, or others could change what they run
     "machine",  # where the server runs the disk is full or fails, or nothing more can be opened
     "no_engine",  # SGLang is not importable in the engine's interpreter
     "client",  # requests failed although the server lives
