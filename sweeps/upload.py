@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from search_spaces.errors import InputError
@@ -26,13 +26,15 @@ LARGEST_SHOWN = 5
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def pack(folder: Path, archive: Path) -> int:
+def pack(folder: Path, archive: Path, needed: Mapping[str, Path] | None = None) -> int:
     """Writes `folder` to a zip and returns its size; equal content gives equal bytes, so Ray uploads it once.
 
     Left out are what git ignores and `LEFT_OUT`. InputError that lists the largest files when the zip would be larger
-    than Ray takes; `archive` is then removed.
+    than Ray takes; `archive` is then removed. InputError when a file or folder that is `needed`, by what needs it and
+    relative to `folder`, is among what is left out.
     """
     files = sorted(files_to_send(folder))
+    _require(folder, frozenset(files), needed or {})
     sizes = {file: (folder / file).stat().st_size for file in files}
     total = sum(sizes.values())
     weights = sum(size for file, size in sizes.items() if file.suffix in WEIGHTS)
@@ -62,6 +64,21 @@ def files_to_send(folder: Path) -> Iterator[Path]:
             file = (Path(root) / name).relative_to(folder)
             if (kept is None or file in kept) and (folder / file).is_file():
                 yield file
+
+
+def _require(folder: Path, sent: Container[Path], needed: Mapping[str, Path]) -> None:
+    for key, place in needed.items():
+        files = [place]
+        if (folder / place).is_dir():
+            inside = sorted(path for path in (folder / place).iterdir() if path.is_file())
+            # what tools leave beside a model, such as .gitattributes, is no loss
+            files = [path.relative_to(folder) for path in inside if not path.name.startswith(".")]
+        lost = next((file for file in files if file not in sent), None)
+        if lost is not None:
+            raise InputError(
+                f"{key}: {lost} would not travel with {folder}: git ignores it, or it lies in a repository of its own "
+                "or behind a link; give an absolute path that exists on the cluster, or another --working-dir"
+            )
 
 
 def _not_ignored(folder: Path) -> frozenset[Path] | None:

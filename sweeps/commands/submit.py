@@ -22,7 +22,7 @@ def submit(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Ray's job server. Default: RAY_ADDRESS, else http://127.0.0.1:8265.",
+            help="Ray's job server. Default: RAY_API_SERVER_ADDRESS, RAY_ADDRESS, else http://127.0.0.1:8265.",
             show_default=False,
         ),
     ] = None,

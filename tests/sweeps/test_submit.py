@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import socket
+import subprocess
 import sys
 import types
 from collections.abc import AsyncIterator
@@ -17,7 +18,7 @@ from spec_files import MINIMAL, write_spec
 from search_spaces.errors import InputError
 from sweeps.cli import main
 from sweeps.spec import relative_files
-from sweeps.submit import STOP_WAIT_S, job_request
+from sweeps.submit import MAX_MISSED, STOP_WAIT_S, job_request
 
 Capture = pytest.CaptureFixture[str]
 
@@ -37,10 +38,22 @@ class JobServer:
         type(self).sent = {"entrypoint": entrypoint, "env": runtime_env["env_vars"], "id": submission_id, "size": size}
         return submission_id or "raysubmit_1"
 
+    looks: ClassVar[list[str]] = []
+    """What comes of the looks before the last: the log breaks off each time, the job runs or nobody answers."""
+
     async def tail_job_logs(self, job: str) -> AsyncIterator[str]:
-        yield "trial 1 finished\n"
+        yield "trial 1 "
+        if "log broken" in self.looks[:1]:
+            raise RuntimeError("WebSocket connection closed unexpectedly with close code 1006")
+        yield "finished\n"
 
     def get_job_info(self, job: str) -> Any:
+        if self.looks:
+            if self.looks.pop(0) == "no answer":
+                raise ConnectionError("Failed to connect\nto Ray")
+            return types.SimpleNamespace(
+                status=types.SimpleNamespace(value="RUNNING"), driver_exit_code=None, message=None
+            )
         status = types.SimpleNamespace(value=self.status)
         return types.SimpleNamespace(status=status, driver_exit_code=self.exit_code, message="exit\ncode")
 
@@ -51,7 +64,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> type[JobServer]:
     monkeypatch.setitem(sys.modules, "ray.job_submission", types.SimpleNamespace(JobSubmissionClient=JobServer))
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "SPECSWEEP_HOME"):
         monkeypatch.setenv(name, "")
-    for name, value in {"status": "SUCCEEDED", "exit_code": 0, "error": "", "sent": {}}.items():
+    for name, value in {"status": "SUCCEEDED", "exit_code": 0, "error": "", "sent": {}, "looks": []}.items():
         monkeypatch.setattr(JobServer, name, value)
     return JobServer
 
@@ -92,6 +105,48 @@ def test_a_job_is_followed_and_its_exit_code_is_ours(tmp_path: Path, capsys: Cap
         server.status, server.exit_code = status, driver  # type: ignore[assignment]
         assert main(["submit", spec]) == ours
         assert f"job raysubmit_1 {status.lower()}: exit code\n" in capsys.readouterr().err
+
+
+def test_a_log_that_ends_before_its_job_is_taken_up_again(
+    tmp_path: Path, capsys: Capture, server: type[JobServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeps.submit.POLL_S", 0.0)
+    spec = str(write_spec(tmp_path))
+    server.status, server.exit_code = "FAILED", 3
+    server.looks[:] = ["log broken", "running", *["no answer"] * (MAX_MISSED - 1), "running", "no answer"]
+    assert main(["submit", spec]) == 3
+    out, error = capsys.readouterr()
+    assert out == "job raysubmit_1 on http://127.0.0.1:8265\ntrial 1 finished\n"
+    assert "job raysubmit_1 failed: exit code" in error
+    assert server.looks == []
+
+
+def test_a_job_server_that_goes_away_is_code_3(
+    tmp_path: Path, capsys: Capture, server: type[JobServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeps.submit.POLL_S", 0.0)
+    server.looks[:] = ["no answer"] * MAX_MISSED
+    assert main(["submit", str(write_spec(tmp_path))]) == 3
+    error = capsys.readouterr().err
+    assert "Failed to connect to Ray; job raysubmit_1 is not followed any more and may go on" in error
+    assert error.count("\n") == 1
+
+
+def test_a_spec_that_git_ignores_is_not_sent(tmp_path: Path, capsys: Capture, server: type[JobServer]) -> None:
+    spec = write_spec(tmp_path)
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    for ignored, message in (
+        ("*.yaml", "case.yaml would not"),
+        ("models/draft", "draft: models/draft/"),
+        ("*", "case"),
+    ):
+        (tmp_path / ".gitignore").write_text(ignored)
+        assert main(["submit", str(spec)]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert "would not travel" in error
+        assert error.count("\n") == 1
+        assert server.sent == {}
 
 
 def test_no_wait_and_json(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -40,6 +41,44 @@ def test_what_git_ignores_stays_here(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / ".gitignore").write_text("out/\n")
     assert sent(tmp_path) == [".gitignore", "models/draft/model.safetensors", "sweep.yaml"]
+
+
+@pytest.mark.parametrize("place", ["models/draft", "models/draft/model.safetensors"])
+def test_what_the_job_needs_travels_or_it_is_said(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / "job"
+    fill(folder)
+    (folder / ".git" / "config").unlink()
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    needed = {"sweep.yaml": Path("sweep.yaml"), "draft": Path(place)}
+    assert pack(folder, tmp_path / "job.zip", needed)
+    # a model that was cloned has a repository of its own, of which git lists nothing
+    clone = folder / "models" / "draft"
+    subprocess.run(["git", "init", "-q", str(clone)], check=True)
+    subprocess.run(["git", "-C", str(clone), "add", "."], check=True)
+    author = ["-c", "user.name=n", "-c", "user.email=e"]
+    subprocess.run(["git", "-C", str(clone), *author, "commit", "-q", "-m", "x"], check=True)
+    with pytest.raises(
+        InputError, match=r"draft: models/draft/model\.safetensors would not travel .*repository of its"
+    ):
+        pack(folder, tmp_path / "job.zip", needed)
+    shutil.rmtree(clone / ".git")
+    (clone / ".DS_Store").touch()
+    (folder / ".gitignore").write_text(".DS_Store\n")
+    assert pack(folder, tmp_path / "job.zip", needed)
+    (folder / ".gitignore").write_text("*.safetensors\n")
+    with pytest.raises(InputError, match="git ignores it"):
+        pack(folder, tmp_path / "job.zip", needed)
+    (folder / ".gitignore").write_text("*.yaml\n")
+    with pytest.raises(InputError, match=r"sweep\.yaml: sweep\.yaml would not travel"):
+        pack(folder, tmp_path / "job.zip", needed)
+
+
+def test_a_model_behind_a_link_does_not_travel(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    fill(folder)
+    (folder / "link").symlink_to("models/draft")
+    with pytest.raises(InputError, match=r"draft: link/model\.safetensors would not travel .*behind a link"):
+        pack(folder, tmp_path / "job.zip", {"draft": Path("link")})
 
 
 def test_the_zip_is_the_same_for_the_same_content(tmp_path: Path) -> None:
