@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from actors.engines.engine import Engine
+from actors.engines.flushing import flush_when_idle
 from actors.job import TrialJob, TrialOutcome
 from actors.load.workload import Prompt, Workload
 from actors.outcomes import end_job
@@ -127,16 +128,9 @@ def _ask(base_url: str, prompt: Prompt, workload: Workload) -> int:
 
 def _flush(base_url: str) -> None:
     """Empty the prefix cache; a server that has just answered may not be idle yet, and is asked again."""
-    deadline = time.monotonic() + FILE_TIMEOUT_S
-    while True:
-        try:
-            _post(base_url + "/flush_cache", b"", FILE_TIMEOUT_S)
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
+    refused = flush_when_idle(base_url, timeout_s=FILE_TIMEOUT_S, patience_s=FILE_TIMEOUT_S)
+    if refused is not None:
+        raise OSError(refused)
 
 
 def _post(url: str, body: bytes, timeout_s: float) -> Any:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import secrets
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from actors.engines.flushing import flush_when_idle
 from actors.sglang_plugin.orders import (
     FOLDER_VARIABLE,
     TOKEN_VARIABLE,
@@ -27,11 +25,7 @@ POLL_S = 0.02
 ANSWER_GRACE_S = 30.0
 BUSY_GRACE_S = 10.0
 """How long a busy server is asked again: requests that a measurement has just given up may still run."""
-BUSY_POLL_S = 0.1
 TRIPLE_NAMES = ("num_steps", "eagle_topk", "num_draft_tokens")
-
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
 
 NOT_WHILE_RUNNING = (
     "enable_dp_attention",
@@ -145,7 +139,7 @@ class LiveControl:
             self._folder.give(order)
         except OSError as problem:
             return NotSwitched(reason=f"the order cannot be written: {problem}")
-        refused = _flush_when_idle(base_url, timeout_s)
+        refused = flush_when_idle(base_url, timeout_s=timeout_s, patience_s=min(timeout_s, BUSY_GRACE_S))
         if refused:
             return NotSwitched(reason=refused)
         # the flush returns when rank 0 has obeyed; the others do so at the same time, or have no plugin
@@ -184,42 +178,3 @@ def _silence(answers: tuple[Answer, ...], ranks: int, waited_s: float) -> str:
     if not answers:
         return f"no rank answered in {waited_s:g} s: is the plugin loaded, and does this SGLang know load_plugins?"
     return f"{len(answers)} of {ranks} ranks answered in {waited_s:g} s"
-
-
-def _flush_when_idle(base_url: str, timeout_s: float) -> str | None:
-    """Why the server would not flush, None when it did. A busy server is asked again for a while."""
-    deadline = time.monotonic() + min(timeout_s, BUSY_GRACE_S)
-    while True:
-        refused = _flush(base_url, timeout_s)
-        if refused is None or not refused.busy or time.monotonic() > deadline:
-            return None if refused is None else refused.reason
-        time.sleep(BUSY_POLL_S)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Refused:
-    reason: str
-    busy: bool = False
-
-
-def _flush(base_url: str, timeout_s: float) -> _Refused | None:
-    """Why the server would not flush, None when it did. 400 is how SGLang says that requests run or wait
-    (`flush_cache`, srt/entrypoints/http_server.py); any other code is no answer of its flush."""
-    request = urllib.request.Request(base_url + "/flush_cache", data=b"", method="POST")  # noqa: S310  (http only)
-    try:
-        with _OPENER.open(request, timeout=timeout_s):
-            return None
-    except urllib.error.HTTPError as problem:
-        busy, body = problem.code == 400, _body_of(problem)
-        said = body or ("requests are running" if busy else str(problem.reason))
-        return _Refused(reason=f"the server refused to flush (HTTP {problem.code}): {said}", busy=busy)
-    except OSError as problem:
-        return _Refused(reason=f"the server did not answer: {problem}")
-
-
-def _body_of(problem: urllib.error.HTTPError) -> str:
-    """The server's own words in one line."""
-    try:
-        return " ".join(problem.read(400).decode(errors="replace").split())
-    except (OSError, http.client.HTTPException):
-        return ""

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 
+from actors.engines.flushing import judge_flush
 from actors.load.json_codec import decode_json
 from results.acceptance import read_server_average
 
@@ -56,8 +57,9 @@ async def _flush_once(session: aiohttp.ClientSession, base_url: str) -> tuple[st
     status, text = await _call(session, "POST", f"{base_url}/flush_cache")
     if status is None:
         return f"flush_cache: {text}", text.startswith(_UNREACHABLE)
-    if status != 200:
-        return f"flush_cache: HTTP {status}: {' '.join(text.split())[:120]}", status in (401, 403, 404, 405)
+    refused = judge_flush(status, text)
+    if refused is not None:
+        return refused.reason, not refused.busy
     busy = await _outstanding(session, base_url)
     return (f"the server has {busy} requests of somebody else", False) if busy else ("", True)
 

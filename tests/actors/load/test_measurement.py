@@ -169,7 +169,7 @@ class TestCache:
             measured(server, numbered_workload(4))
             cell = measured(server, numbered_workload(4))
         assert not cell.flush_verified
-        assert cell.flush_reason == "flush_cache: HTTP 404: no"
+        assert cell.flush_reason == "the server refused to flush (HTTP 404): no"
         assert [row.cached_tokens for row in cell.rows] == [row.prompt_tokens - 1 for row in cell.rows]
         assert cell.server_accept_length is None
         assert "covers earlier requests" in (cell.server_accept_length_reason or "")
