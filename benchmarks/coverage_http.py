@@ -39,7 +39,7 @@ from results.cells import summarise_cell, throughput_pairs
 from results.observations import CellObservation, RequestRow
 from results.stats import overlapping_ratio
 from results.summary import CellSummary, Estimate
-from results.throughput import percentile, steady_throughput, tpot_ms, ttft_ms
+from results.throughput import e2e_ms, percentile, steady_throughput, tpot_ms, ttft_ms
 from search_spaces.config import Triple
 
 DOUBLE = Path(__file__).resolve().parent.parent / "tests" / "doubles" / "timed_server.py"
@@ -110,6 +110,7 @@ def point_values(offsets: Offsets, baseline: Offsets) -> dict[str, float]:
         "steady_throughput": steady if isinstance(steady, float) else math.nan,
         "ttft_ms_p50": percentile(ttft_ms(rows), 50) or 0.0,
         "tpot_ms_p50": percentile(tpot_ms(rows), 50) or 0.0,
+        "e2e_ms_p50": percentile(e2e_ms(rows), 50) or 0.0,
         "speedup": sum(baseline[text][-1] for text in offsets) / sum(offsets_s[-1] for offsets_s in offsets.values()),
     }
 

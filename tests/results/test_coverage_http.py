@@ -13,7 +13,7 @@ from benchmarks.result_file import PACKAGES, write_result
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "coverage_http.json"
 STATISTICS = {
     *(f"{name}, {kind}" for name in ("accept_length", "output_throughput", "speedup") for kind in ("whole", "stopped")),
-    *(f"{name}, whole" for name in ("steady_throughput", "ttft_ms_p50", "tpot_ms_p50")),
+    *(f"{name}, whole" for name in ("steady_throughput", "ttft_ms_p50", "tpot_ms_p50", "e2e_ms_p50")),
 }
 
 
