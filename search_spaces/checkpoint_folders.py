@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from search_spaces.errors import InputError
+from search_spaces.typed_paths import expanded, is_there
 
 _REPO_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
 
@@ -18,19 +19,19 @@ def find_checkpoint(place: str | Path, environment: Mapping[str, str] | None = N
     A folder of the Hugging Face cache (`models--org--name`) stands for its revision `main`, or for the only snapshot.
     The cache is found as `huggingface_hub` finds it (HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME). Raises `InputError`.
     """
-    path = Path(place).expanduser()
-    if path.name == "config.json" and path.is_file():
-        return path.parent
-    if path.is_dir():
-        return _snapshot(path, None) if (path / "snapshots").is_dir() else path
-    if path.exists():
+    path = expanded(place)
+    if is_there(path):
+        if path.name == "config.json" and path.is_file():
+            return path.parent
+        if path.is_dir():
+            return _snapshot(path, None) if (path / "snapshots").is_dir() else path
         raise InputError(f"{place}: a file, not a checkpoint folder with config.json")
     if path.is_absolute() or not _REPO_ID.fullmatch(str(place)):
         raise InputError(f"{place}: no such checkpoint folder")
     name, _, revision = str(place).partition("@")
     cache = _cache_folder(os.environ if environment is None else environment)
     folder = cache / ("models--" + name.replace("/", "--"))
-    if not folder.is_dir():
+    if not is_there(folder):
         raise InputError(f"{place}: neither a folder nor a model in the local Hugging Face cache ({cache})")
     return _snapshot(folder, revision or None)
 
@@ -38,9 +39,9 @@ def find_checkpoint(place: str | Path, environment: Mapping[str, str] | None = N
 def _cache_folder(environment: Mapping[str, str]) -> Path:
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if environment.get(name):
-            return Path(environment[name]).expanduser()
+            return expanded(environment[name])
     home = environment.get("HF_HOME") or str(Path(environment.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    return Path(home).expanduser() / "hub"
+    return expanded(home) / "hub"
 
 
 def _snapshot(folder: Path, revision: str | None) -> Path:

@@ -8,13 +8,12 @@ import sys
 import typer
 
 from results.report import report_json
-from results.report_pages import write_report
 from search_spaces.errors import InputError
 from sweeps.commands.options import print_json
 from sweeps.compose import SweepResult, run_sweep
 from sweeps.home import StudyPlace
 from sweeps.progress import open_progress, show_duration
-from sweeps.report_view import print_report, print_verdicts
+from sweeps.report_view import keep_report, print_report, print_verdicts
 from sweeps.spec_schema import SweepSpec
 from sweeps.study_status import objective_of, report_of
 from sweeps.terminal import TerminalObserver
@@ -64,16 +63,18 @@ def check_port(spec: SweepSpec) -> None:
 
 def _conclude(result: SweepResult, spec: SweepSpec, place: StudyPlace, *, as_json: bool) -> None:
     report = report_of(place)
-    paths = write_report(report, place.records)
     if as_json:
         print_json(report_json(report) | {"reason": result.reason, "folder": str(place.folder)})
+        keep_report(report, place.records)
         return
     recovered = result.recovered
     if recovered.told or recovered.again or recovered.given_up:
         typer.echo(str(recovered))
     typer.echo(f"\n{_REASONS[result.reason]}, after {show_duration(result.standing.elapsed_s)}\n")
     print_report(report, sys.stdout)
-    typer.echo(f"\nReport: {next(path for path in paths if path.suffix == '.md')}")
+    path = keep_report(report, place.records)
+    if path is not None:
+        typer.echo(f"\nReport: {path}")
     if spec.tracking.enabled:
         uri = place.tracking_uri(spec)
         typer.echo(f"MLflow: {uri if uri.startswith('http') else f'mlflow ui --backend-store-uri {uri}'}")

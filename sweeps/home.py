@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.checkpoint_identity import checkpoint_identity
 from search_spaces.errors import EnvironmentProblem, InputError
+from search_spaces.typed_paths import expanded, is_there
 from sweeps.nearest import nearest
 from sweeps.spec import dump_snapshot, load_spec, parse_spec
 from sweeps.spec_fields import show
@@ -82,7 +83,7 @@ class StudyPlace:
 
     @property
     def exists(self) -> bool:
-        return self.spec_file.is_file()
+        return is_there(self.spec_file) and self.spec_file.is_file()
 
     def read_spec(self, overrides: tuple[str, ...] = ()) -> SweepSpec:
         """The spec the study runs with, `overrides` applied. Its models need not be there any more.
@@ -116,7 +117,7 @@ def home_folder(environment: Mapping[str, str] | None = None) -> Path:
     """
     env = os.environ if environment is None else environment
     text = env.get("SPECSWEEP_HOME")
-    home = Path(text or Path(env.get("XDG_DATA_HOME") or "~/.local/share") / "specsweep").expanduser()
+    home = expanded(text or Path(env.get("XDG_DATA_HOME") or "~/.local/share") / "specsweep")
     if not home.is_absolute():
         raise InputError(f"SPECSWEEP_HOME: {text!r} is not an absolute path")
     if any(part.startswith("_ray_pkg_") for part in home.parts):
@@ -135,7 +136,7 @@ def study_names(home: Path) -> list[str]:
 def find_study(text: str, home: Path) -> StudyPlace:
     """An existing study by name or by folder; InputError names the studies there are."""
     named = home / text
-    as_folder = Path(text).expanduser().absolute()
+    as_folder = expanded(text).absolute()
     candidates = [as_folder] if "/" in text or text in (".", "..") else [named, as_folder]
     for folder in candidates:
         place = StudyPlace(home=folder.resolve().parent, folder=folder.resolve())

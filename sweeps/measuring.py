@@ -17,6 +17,7 @@ from results.failures import Failure
 from results.summary import CellSummary
 from search_spaces.config import Triple
 from search_spaces.errors import InputError
+from search_spaces.typed_paths import is_there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +123,7 @@ def _prompts(asked: MeasureRequest, info: dict[str, Any]) -> tuple[PromptSet, tu
     folder = Path(path) if isinstance(path, str) and Path(path).is_dir() else None
     source = asked.prompts
     chosen = choose_prompts(
-        source if isinstance(source, int) or not Path(source).exists() else Path(source),
+        source if isinstance(source, int) or not is_there(Path(source)) else Path(source),
         seed=asked.seed,
         count=asked.count,
         target_path=folder,

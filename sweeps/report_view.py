@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TextIO
 
 from results.report import Report
 from results.report_cells import objections, stopped, warnings
+from results.report_pages import write_report
+from results.store import StudyFolder
 from results.table import detail_for, ranking_table, standing_legend, table_columns, table_rows
+from search_spaces.errors import EnvironmentProblem
 from sweeps.text_table import format_table
 
 PLAIN_WIDTH = 120
@@ -30,6 +35,17 @@ def print_report(report: Report, stream: TextIO) -> None:
     if report.ranking.settings or report.ranking.baselines:
         console.print(ranking_table(report.ranking, width=console.width))
     console.print(tail, markup=False, soft_wrap=True)
+
+
+def keep_report(report: Report, folder: StudyFolder, *, with_plots: bool = True) -> Path | None:
+    """Write the report into the study's folder, after it was shown; returns where its text is. None, and a warning on
+    standard error, when the folder cannot be written."""
+    try:
+        paths = write_report(report, folder, with_plots=with_plots)
+    except EnvironmentProblem as problem:
+        sys.stderr.write(f"specsweep: the report was not kept: {problem}\n")
+        return None
+    return next(path for path in paths if path.suffix == ".md")
 
 
 def print_verdicts(report: Report, stream: TextIO) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from search_spaces.checkpoint_folders import find_checkpoint
 from search_spaces.errors import InputError
+from search_spaces.typed_paths import is_there
 from sweeps.spec_schema import SweepSpec
 from sweeps.spec_source import SpecSource
 
@@ -21,7 +22,7 @@ def load_spec(path: Path, overrides: Sequence[str] = ()) -> SweepSpec:
     source = SpecSource.read(path, overrides)
     spec = source.parse()
     prompts = spec.workload.prompts
-    if isinstance(prompts, str) and prompts.startswith("/") and not Path(prompts).exists():
+    if isinstance(prompts, str) and prompts.startswith("/") and not is_there(Path(prompts)):
         raise source.refusal([(("workload", "prompts"), _missing(prompts, "no such file or folder"))])
     return spec.model_copy(
         update={key: _find_model(source, key, getattr(spec, key)) for key in ("target", "draft")},
@@ -60,7 +61,7 @@ def _find_model(source: SpecSource, key: str, place: str) -> str:
     try:
         return str(find_checkpoint(place).absolute())
     except InputError as error:
-        if Path(place).is_absolute() and not Path(place).exists():
+        if Path(place).is_absolute() and not is_there(Path(place)):
             message = _missing(place, "no such folder")
         elif not Path(place).is_absolute():
             message = _missing(place, "neither a folder beside the spec nor a model in the local Hugging Face cache")

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from actors.load.prompt_sources import DATASET_PREFIX, builtin_set_names
 from search_spaces.errors import InputError
 from search_spaces.ready_spaces import CATALOG, ready_space_names
+from search_spaces.typed_paths import expanded, is_there
 from sweeps.nearest import nearest
 from sweeps.overrides import Override, apply_overrides, parse_overrides
 from sweeps.spec_checks import problems_between
@@ -59,7 +60,7 @@ class SpecSource:
         for section, key, absolute in self._path_keys():
             place = tree.get(section) if section else tree
             text = place.get(key) if isinstance(place, Mapping) else None
-            if isinstance(text, str) and not Path(text).expanduser().is_absolute() and absolute(text) != text:
+            if isinstance(text, str) and not expanded(text).is_absolute() and absolute(text) != text:
                 found[f"{section}.{key}".lstrip(".")] = Path(absolute(text))
         return found
 
@@ -100,7 +101,10 @@ class SpecSource:
         for section, key, absolute in self._path_keys():
             if section and isinstance(filled.get(section), Mapping):
                 filled[section] = dict(filled[section])
-            _replace_text(filled.get(section) if section else filled, key, absolute)
+            try:
+                _replace_text(filled.get(section) if section else filled, key, absolute)
+            except InputError as error:
+                raise self.refusal([((section, key) if section else (key,), str(error))]) from error
         return filled
 
     def _path_keys(self) -> tuple[tuple[str, str, Callable[[str], str]], ...]:
@@ -123,7 +127,7 @@ class SpecSource:
 
     def _model(self, text: str) -> str:
         """A path when it looks like one or exists beside the spec; else it is a repo id and stays as it is."""
-        if text.startswith((".", "/", "~")) or (self.folder / text).exists():
+        if text.startswith((".", "/", "~")) or is_there(self.folder / text):
             return self._file(text)
         return text
 
@@ -137,12 +141,16 @@ class SpecSource:
             return self._file(text)
         name, colon, rest = text.removeprefix(DATASET_PREFIX).partition(":")
         # a dataset that was saved to a folder, else one of the hub's
-        saved = bool(name) and (name.startswith((".", "~")) or (self.folder / name).is_dir())
+        saved = bool(name) and (name.startswith((".", "~")) or _is_folder(self.folder / name))
         return f"{DATASET_PREFIX}{self._file(name)}{colon}{rest}" if saved else text
 
     def _file(self, text: str) -> str:
         # no resolve(): a virtual environment's python is a symlink that must stay one
-        return str(self.folder / Path(text).expanduser())
+        return str(self.folder / expanded(text))
+
+
+def _is_folder(path: Path) -> bool:
+    return is_there(path) and path.is_dir()
 
 
 def _replace_text(mapping: object, key: str, change: Callable[[str], str]) -> None:

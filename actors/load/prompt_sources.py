@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import EnvironmentProblem, InputError
+from search_spaces.typed_paths import is_there
 
 Messages = tuple[Mapping[str, str], ...]
 
@@ -55,7 +56,7 @@ def read_prompts(source: str | Path, text_field: str = "text") -> tuple[RawPromp
     if str(source).startswith(DATASET_PREFIX):
         return tuple(_dataset(str(source), text_field))
     path = Path(source)
-    if not path.exists():
+    if not is_there(path):
         raise InputError(f"prompts: {path} does not exist; legal are {_legal_sources()}")
     if path.is_dir():
         return tuple(_folder(path))

@@ -21,25 +21,27 @@ def report(
 ) -> None:
     """Show what a study found: the table, the best setting, its launch command, and the limits of the numbers.
 
-    report.md, report.html and report.json are written anew into the study's folder. A study that is still running may
-    be reported on.
+    report.md, report.html and report.json are written anew into the study's folder, if it can be written. A study that
+    is still running may be reported on.
 
     Example: specsweep report demo --format md > demo.md
     """
     from results.report import report_json
-    from results.report_pages import report_html, report_markdown, write_report
+    from results.report_pages import report_html, report_markdown
     from sweeps.home import find_study, home_folder
-    from sweeps.report_view import print_report, print_verdicts
+    from sweeps.report_view import keep_report, print_report, print_verdicts
     from sweeps.study_status import report_of
 
     place = find_study(study, home_folder())
     found = report_of(place)
-    paths = write_report(found, place.records, with_plots=plots)
     if as_json:
         print_json(report_json(found))
     elif output_format == "text":
         print_report(found, sys.stdout)
-        typer.echo(f"\nReport: {next(path for path in paths if path.suffix == '.md')}")
-        print_verdicts(found, sys.stdout)
     else:
         typer.echo(report_markdown(found) if output_format == "md" else report_html(found), nl=False)
+    path = keep_report(found, place.records, with_plots=plots)
+    if output_format == "text" and not as_json:
+        if path is not None:
+            typer.echo(f"\nReport: {path}")
+        print_verdicts(found, sys.stdout)

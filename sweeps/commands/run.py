@@ -29,7 +29,7 @@ def run(
     from sweeps.driving import check_port, drive
     from sweeps.endpoint_study import adopted
     from sweeps.home import claim_study, continued, home_folder
-    from sweeps.plan_time import extras_of, pace_of
+    from sweeps.plan_time import extras_of, pace_of, plan_time
     from sweeps.plan_view import show_plan
     from sweeps.planning import make_plan
     from sweeps.spec import load_spec
@@ -45,9 +45,11 @@ def run(
         raise InputError(f"{spec_file}: {error}") from error
     if not dry_run:
         raise typer.Exit(drive(spec, place, as_json=as_json))
+    pace = pace_of(spec)
+    extras = extras_of(spec, plan, pace)
     if as_json:
-        print_json(plan.to_json() | {"folder": str(place.folder), "exists": place.exists})
+        added = {"study_launches": plan_time(plan, pace, extras).to_json(), "traces": extras.to_json()}
+        print_json(plan.to_json() | added | {"folder": str(place.folder), "exists": place.exists})
     else:
-        pace = pace_of(spec)
-        typer.echo(show_plan(plan, pace, extras_of(spec, plan, pace)))
+        typer.echo(show_plan(plan, pace, extras))
         typer.echo(f"\nWould {'continue' if place.exists else 'begin'} the study in {place.folder}")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from search_spaces.errors import InputError
+from search_spaces.errors import EnvironmentProblem, InputError
 from sweeps.commands.options import AsJson, Study, print_json
 
 if TYPE_CHECKING:
+    from results.store import StudyFolder
     from results.surface import SurfacePoint
 
 COLUMNS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -28,7 +30,7 @@ def surface(study: Study, draft_tokens: DraftTokens = None, plots: Plots = True,
 
     Replayed from traces the numbers are exact for the traced prompts; the intervals are over prompts. Where a study has
     only measured a chain, shorter chains are estimated, and marked so. Writes surface.json and the plots into the
-    study's folder.
+    study's folder, if it can be written; nothing with --draft-tokens.
 
     Example: specsweep surface demo --draft-tokens 8 --draft-tokens 16
     """
@@ -43,23 +45,29 @@ def surface(study: Study, draft_tokens: DraftTokens = None, plots: Plots = True,
     if not points:
         raise InputError(f"study {place.name!r}: has neither a trace nor a measured chain (eagle_topk 1)")
     content = surface_json(points)
-    if draft_tokens is None:
-        import json
-
-        folder.write_file(folder.path / SURFACE_FILE, json.dumps(content) + "\n")
-    written = []
-    if plots:
-        from results.surface_plot import surface_plots
-
-        for name, image in surface_plots(points).items():
-            folder.write_file(folder.path / f"{name}.png", image)
-            written.append(f"{name}.png")
     if as_json:
         print_json(content)
     else:
         typer.echo(show_surface(points, draft_tokens))
-        if written:
-            typer.echo(f"\nplots in {folder.path}: {', '.join(written)}")
+    if draft_tokens is not None:
+        return  # what is kept is the whole surface
+    try:
+        folder.write_file(folder.path / SURFACE_FILE, json.dumps(content) + "\n")
+        written = _draw(points, folder) if plots else []
+    except EnvironmentProblem as problem:
+        typer.echo(f"specsweep: the surface was not kept: {problem}", err=True)
+        return
+    if written and not as_json:
+        typer.echo(f"\nplots in {folder.path}: {', '.join(written)}")
+
+
+def _draw(points: Sequence[SurfacePoint], folder: StudyFolder) -> list[str]:
+    from results.surface_plot import surface_plots
+
+    images = {f"{name}.png": image for name, image in surface_plots(points).items()}
+    for name, image in images.items():
+        folder.write_file(folder.path / name, image)
+    return list(images)
 
 
 def show_surface(points: Sequence[SurfacePoint], draft_tokens: Sequence[int] | None = None) -> str:

@@ -74,6 +74,33 @@ def test_bad_input_is_one_line_and_code_2(tmp_path: Path, capsys: Capture, text:
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("target", "~nobody-of-that-name/llama", "target: ~nobody-of-that-name/llama: no home folder is known for"),
+        ("engine.python", "~nobody-of-that-name/python", "engine.python: ~nobody-of-that-name/python: no home"),
+        ("workload.prompts", "~nobody-of-that-name/p.jsonl", "workload.prompts: ~nobody-of-that-name/p.jsonl: no home"),
+        ("target", "x" * 300, "target: 'xxx"),
+        ("draft", "./" + "x" * 300, "draft: '"),
+        ("workload.prompts", "x" * 300, "workload.prompts: '"),
+        ("workload.prompts", "hf:~nobody-of-that-name/d", "no home folder is known for ~nobody-of-that-name"),
+    ],
+)
+def test_a_path_that_cannot_be_is_one_line(tmp_path: Path, capsys: Capture, key: str, value: str, message: str) -> None:
+    error = refused(capsys, ["run", str(write_spec(tmp_path)), "--dry-run", "--set", f"{key}={value}"], 2)
+    assert message in error
+    assert f"--set {key}=" in error
+
+
+def test_a_place_that_cannot_be_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    nobody, long = "~nobody-of-that-name/x", "x" * 300
+    for place in (nobody, long):
+        refused(capsys, ["check", "--target", place, "--draft", place], 2)
+        refused(capsys, ["status", place], 2)
+    monkeypatch.setenv("SPECSWEEP_HOME", nobody)
+    assert "no home folder is known for" in refused(capsys, ["status", "case"], 2)
+
+
 def test_plan_shows_the_check_and_the_traces_of_a_surface_study(tmp_path: Path, capsys: Capture) -> None:
     sets = ["--set", "engine.device=cpu", "--set", "search.sampler=surface", "--set", "workload.prompts=12"]
     argv = ["plan", str(write_spec(tmp_path)), *sets]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 from doubles.fake_interpreter import make_fake_python
 from spec_files import write_spec
 
+from results import store
 from search_spaces.errors import InputError
 from sweeps.cli import main
 from sweeps.compose import run_sweep
@@ -168,6 +170,27 @@ def test_report_prints_each_of_its_kinds(at_home: Swept, capsys: Capture) -> Non
     assert "\x1b" not in text
 
 
+def test_a_folder_that_cannot_be_written_is_reported_on(
+    at_home: Swept, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["report", "small", "--json"]) == 0
+    report = capsys.readouterr().out
+    monkeypatch.setattr(store, "replace_file", read_only)
+    assert main(["report", "small", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert out == report
+    assert (err.startswith("specsweep: the report was not kept: "), err.count("\n")) == (True, 1)
+    assert main(["report", "small"]) == 0
+    out, err = capsys.readouterr()
+    assert "(s,k,n)" in out
+    assert "Report: " not in out
+    assert "Read-only file system" in err
+
+
+def read_only(path: Path, content: bytes) -> None:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
 def test_sync_finds_nothing_to_do_and_fills_an_empty_store(at_home: Swept, capsys: Capture, tmp_path: Path) -> None:
     assert main(["sync", "small", "--json"]) == 0
     done = json.loads(capsys.readouterr().out)
@@ -310,7 +333,10 @@ def test_a_dry_run_shows_the_plan_and_leaves_nothing(fresh: Path, capsys: Captur
     assert "distinct servers         4" in text
     assert f"Would begin the study in {fresh.parent}/home/small" in text
     assert main(["run", str(fresh), "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["exists"] is False
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown.pop("exists"), shown.pop("folder")) == (False, str(fresh.parent / "home" / "small"))
+    assert main(["plan", str(fresh), "--json"]) == 0
+    assert shown == json.loads(capsys.readouterr().out)
 
 
 def test_a_study_that_another_driver_begins_is_left_to_it(

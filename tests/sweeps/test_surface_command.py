@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from spec_files import write_spec
 
 from actors.load.workload import Workload, prompt_of
 from actors.tracing import TraceOutcome, TraceRequest, trace_workload, tracing_config
+from results import store
 from search_spaces.config import EngineConfig, Triple
 from sweeps.cli import main
 from sweeps.home import claim_study, save_spec
@@ -93,6 +96,28 @@ def test_the_table(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "n=6" not in out
     assert not (study / "surface.json").exists()
     assert not list(study.glob("*.png"))
+
+
+def test_a_part_of_the_surface_leaves_what_is_kept_of_the_whole(
+    study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["surface", "case", "--json"]) == 0
+    whole = capsys.readouterr().out
+    kept = {path: path.read_bytes() for path in study.iterdir() if path.is_file()}
+    assert len([path for path in kept if path.suffix == ".png"]) == 2
+    assert main(["surface", "case", "--draft-tokens", "4"]) == 0
+    assert "plots in" not in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in study.iterdir() if path.is_file()} == kept
+
+    def read_only(path: Path, content: bytes) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(store, "replace_file", read_only)
+    assert main(["surface", "case", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert out == whole
+    assert "the surface was not kept: " in err
+    assert err.count("\n") == 1
 
 
 def test_nothing_to_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
