@@ -13,12 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from actors.background import InBackground
+from actors.cluster_address import ClusterAddress
 from actors.gpu_group import DeviceGrant, EngineFactory, GpuGroup
 from actors.group_pool import Group, GroupRequest
 from actors.job import TrialJob, TrialOutcome
@@ -42,28 +43,6 @@ ENDING_POLL_S = 0.2
 
 CONTROL = "control"
 """The concurrency group in which `stop` runs while `run` is busy."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterAddress:
-    """Which Ray: an address, `auto` (the one of this machine or job), or None for a Ray of our own.
-
-    `cpus` and `gpus` are the logical resources of a Ray of our own; None lets Ray look.
-    """
-
-    address: str | None = None
-    cpus: int | None = None
-    gpus: int | None = None
-    connect_timeout_s: float = 30.0
-    listen_timeout_s: float = 5.0
-
-    def resolve(self, environment: Mapping[str, str]) -> str | None:
-        """The address to connect to, None for a Ray of our own. Inside a Ray job that job's cluster is meant."""
-        if self.address:
-            return self.address
-        if environment.get("RAY_ADDRESS"):
-            return environment["RAY_ADDRESS"]
-        return "auto" if environment.get("RAY_JOB_CONFIG_JSON_ENV_VAR") else None
 
 
 def connect(where: ClusterAddress) -> RayCluster:

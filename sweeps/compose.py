@@ -118,6 +118,7 @@ class _Session:
         fixed = opened.fixed_trials(both)
         surface = self._follow_surface(fixed) if follows_surface(spec, switching) else None
         watch = SwitchWatch(opened.folder, self._observers.said)
+        opened.study.stay_on_tp(lambda: switching and not watch.distrusted)
         loop = SweepLoop(
             study=opened.study,
             store=opened.folder,

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from actors.cluster_address import ClusterAddress
 from actors.engine_factories import SglangFactory
 from actors.engines.devices import has_gpu
 from actors.engines.environment import find_poison
@@ -17,7 +18,7 @@ from actors.engines.server_spec import ServerSpec
 from actors.gpu_group import EngineFactory
 from actors.group_pool import GroupPool
 from actors.placement import Device
-from actors.ray_cluster import ClusterAddress, RayCluster, check_listens, connect
+from actors.ray_cluster import RayCluster, check_listens, connect
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.errors import EnvironmentProblem
 from search_spaces.rulings import RuleContext

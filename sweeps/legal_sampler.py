@@ -8,7 +8,7 @@ legal and new. So the Optuna dashboard, `best_trials` and the sampler's own mode
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -29,7 +29,7 @@ More often where another TP size would cost a launch: sixteen proposals elsewher
 class LegalSampler(BaseSampler):
     """Wraps `inner`. One study, one process: `ledger` must know every launch, running ones included.
 
-    With `stays_on_tp`, a proposal at the TP size that ran last is taken before one at another size, because servers of
+    While `stays_on_tp`, a proposal at the TP size that ran last is taken before one at another size, because servers of
     one size can be switched and another size costs a launch.
     """
 
@@ -40,14 +40,12 @@ class LegalSampler(BaseSampler):
         legal: LegalSpace,
         ledger: Ledger,
         seed: int,
-        *,
-        stays_on_tp: bool = False,
     ) -> None:
         self._inner = inner
         self._distributions = dict(distributions)
         self._legal = legal
         self._ledger = ledger
-        self._stays_on_tp = stays_on_tp
+        self.stays_on_tp: Callable[[], bool] = lambda: False
         self._draw = random.Random(seed)  # noqa: S311 - ties, no secrets
 
     def follow(self, inner: BaseSampler) -> None:
@@ -71,13 +69,14 @@ class LegalSampler(BaseSampler):
         elsewhere: dict[str, Any] | None = None
         last: dict[str, Any] = {}
         # GP takes seconds to find its one best point and finds the same again
-        proposals = PROPOSALS_ON_TP if self._stays_on_tp else PROPOSALS
+        stays_on_tp = self.stays_on_tp()
+        proposals = PROPOSALS_ON_TP if stays_on_tp else PROPOSALS
         for _ in range(1 if isinstance(self._inner, GPSampler) else proposals):
             proposal = self._propose(study, trial)
             candidate = self._legal.candidate(setting_of(proposal))
             if isinstance(candidate, Candidate):
                 if self._ledger.is_unseen(candidate.config):
-                    if not self._stays_on_tp or self._ledger.last_tp_size in (None, candidate.config.tp_size):
+                    if not stays_on_tp or self._ledger.last_tp_size in (None, candidate.config.tp_size):
                         return proposal
                     elsewhere = elsewhere or proposal
                 if seen_before is None and self._ledger.is_open(candidate.config):

@@ -89,7 +89,6 @@ def open_for_sweep(
         sampler=spec.search.sampler,
         seed=spec.search.seed,
         identity=_identity(spec, workload.workload_id),
-        stays_on_tp=spec.engine.switching != "off",
     )
     return OpenedStudy(
         spec=spec,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from actors.cluster_address import ClusterAddress
 from actors.engines.devices import has_gpu
 from search_spaces.config import EngineConfig
 from search_spaces.errors import InputError
 from sweeps.planning import SweepPlan
 from sweeps.spec_schema import SweepSpec
-from sweeps.switching import follows_surface, has_switches, server_kind
+from sweeps.switching import follows_surface, has_switches, known_device, server_kind, switches
 from sweeps.trace_choice import TraceChoice, trace_configs, trace_row
 
 SECONDS_PER_LAUNCH, SECONDS_PER_SWITCH = 180.0, 60.0
@@ -50,12 +52,11 @@ def pace_of(
 
 
 def _will_switch(spec: SweepSpec) -> bool:
-    engine = spec.engine
-    if engine.switching != "auto":
-        return engine.switching == "on"
-    if engine.device != "auto":
-        return engine.device == "cpu"
-    return spec.cluster.address is None and not has_gpu()
+    device = known_device(spec, ())
+    if device is None:
+        ours = ClusterAddress(address=spec.cluster.address).resolve(os.environ) is None
+        device = "cpu" if ours and not has_gpu() else "cuda"
+    return switches(spec, device)
 
 
 @dataclass(frozen=True, kw_only=True)

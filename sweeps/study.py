@@ -12,7 +12,7 @@ import json
 import logging
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import optuna
@@ -85,6 +85,10 @@ class SearchStudy:
     def follow(self, sampler: SurfaceSampler) -> None:
         """Propose by the surface from now on; what cannot run or is measured already is replaced as ever."""
         self._sampler.follow(sampler)
+
+    def stay_on_tp(self, when: Callable[[], bool]) -> None:
+        """Prefer proposals at the TP size that ran last as long as `when` says that servers are switched."""
+        self._sampler.stays_on_tp = when
 
     @patient
     def comparisons(self, sampler: SurfaceSampler) -> tuple[Comparison, ...]:
@@ -228,7 +232,6 @@ def open_study(
     sampler: str,
     seed: int,
     identity: Mapping[str, Any],
-    stays_on_tp: bool = False,
 ) -> SearchStudy:
     """Create the study or open it again.
 
@@ -252,9 +255,7 @@ def open_study(
     except (*STORAGE_ERRORS, RuntimeError, ImportError) as error:
         raise EnvironmentProblem(f"search.storage: {_without_password(storage_url)}: {reason_of(error)}") from None
     inner = make_sampler(sampler, seed, trials, dimensions)
-    legal_sampler = LegalSampler(
-        inner, distributions, legal, ledger, derive_seed(seed, trials), stays_on_tp=stays_on_tp
-    )
+    legal_sampler = LegalSampler(inner, distributions, legal, ledger, derive_seed(seed, trials))
     study.sampler = legal_sampler
     return SearchStudy(study, distributions, name, legal_sampler)
 

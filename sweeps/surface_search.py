@@ -78,6 +78,8 @@ class SurfaceSearch:
             problem = "" if points else "nothing could be traced"
         except InputError as error:
             points, problem = [], str(error)
+        if not points and run.stopped:
+            return  # no word on whether this can be traced, and the session ends
         if problem:
             reasons = {trace.failure.message for trace in run.failures if trace.failure is not None}
             self.fall_back("; ".join([problem, *sorted(reasons)]))

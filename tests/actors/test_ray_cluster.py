@@ -14,11 +14,12 @@ import pytest
 from device_engines import SleepingFactory
 from trial_builders import job
 
+from actors.cluster_address import ClusterAddress
 from actors.engines.guarded_process import find_leftovers
 from actors.gpu_group import GpuGroup
 from actors.group_pool import GroupPool
 from actors.job import TrialOutcome
-from actors.ray_cluster import ClusterAddress, RayCluster, connect
+from actors.ray_cluster import RayCluster, connect
 from search_spaces.errors import EnvironmentProblem
 
 TERMINATED: list[int] = []

@@ -14,10 +14,11 @@ from doubles.tracing_server import VOCABULARY, text_of
 from trial_builders import WORKLOAD
 
 from actors import ray_cluster, trace_transfer
+from actors.cluster_address import ClusterAddress
 from actors.group_pool import GroupPool
 from actors.job import TraceTask, TrialJob
 from actors.load.workload import prompt_of
-from actors.ray_cluster import ClusterAddress, RayCluster, connect
+from actors.ray_cluster import RayCluster, connect
 from actors.tracing import tracing_config
 from results.trace_segments import TracedFiles, keep_segments
 from results.traces import Trace

@@ -94,6 +94,15 @@ def test_only_a_search_that_follows_a_surface_traces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("gpu", "switches"), [(True, False), (False, True)])
 def test_auto_looks_at_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool, switches: bool) -> None:
     monkeypatch.setattr("sweeps.plan_time.has_gpu", lambda: gpu)
+    for name in ("RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR"):
+        monkeypatch.delenv(name, raising=False)
     spec = load_spec(write_spec(tmp_path))
     assert pace_of(spec).switches is switches
     assert not pace_of(spec.model_copy(update={"cluster": spec.cluster.model_copy(update={"address": "a:1"})})).switches
+    # a cluster whose GPUs nobody has counted; a device that the spec names needs no look
+    for name in ("RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR"):
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv(name, "10.0.0.1:6379")
+            assert not pace_of(spec).switches
+            assert pace_of(load_spec(tmp_path / "case.yaml", ["engine.device=cpu"])).switches
+            assert pace_of(load_spec(tmp_path / "case.yaml", ["engine.switching=on"])).switches

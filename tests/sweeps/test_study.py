@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -356,6 +357,32 @@ def test_repeats_launch_each_server_that_often() -> None:
     ledger = Ledger(repeats=2)
     configs = walk(study_in(None, ledger, SMALL), ledger)
     assert sorted(configs.count(config) for config in SMALL_LEGAL.configs) == [2] * 6
+
+
+@pytest.mark.parametrize("switched", [True, False])
+def test_the_tp_size_that_ran_last_is_kept_while_servers_are_switched(switched: bool) -> None:
+    space = replace(SPACE, tp_size=(1, 2))
+    ledger = Ledger()
+    study = study_in(None, ledger, space, seed=1)
+    now = [switched]
+    study.stay_on_tp(lambda: now[0])
+    legal = LegalSpace(space, resolve)
+
+    def sizes(count: int) -> list[int]:
+        found = []
+        for _ in range(count):
+            asked = study.ask()
+            assert asked.setting is not None
+            candidate = legal.candidate(asked.setting)
+            assert isinstance(candidate, Candidate)
+            ledger.start(candidate.config)
+            found.append(candidate.config.tp_size)
+        return found
+
+    assert (len(set(sizes(8))) == 1) is switched
+    # once switching is not trusted any more, every trial is a launch
+    now[0] = False
+    assert set(sizes(8)) == {1, 2}
 
 
 def test_the_gaussian_process_sampler_works_through_the_wrapper() -> None:

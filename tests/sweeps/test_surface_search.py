@@ -99,7 +99,8 @@ class Search:
         self.legal = LegalSpace(space, resolve)
         self.ledger = Ledger(records)
         self.store, self.pool, self.events = MemoryStore(records), InstantPool(run=answer), Events()
-        self.study: SearchStudy = study_in(folder, self.ledger, space, sampler="surface", stays_on_tp=True)
+        self.study: SearchStudy = study_in(folder, self.ledger, space, sampler="surface")
+        self.study.stay_on_tp(lambda: True)
         self.folder = StudyFolder(folder)
         self.surface = SurfaceSearch(
             self.study,
@@ -317,6 +318,18 @@ def test_without_a_trace_tpe_is_followed_and_it_is_said(tmp_path: Path, monkeypa
     assert "failed: mismatch: cannot trace" in notes.sentences[1]
     assert notes.comparisons == ()
     assert ("said", f"the search falls back to TPE: {notes.fallback}") in search.events.seen
+
+
+def test_a_stop_before_the_first_trace_is_no_fallback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surface_search, "study_surface", lambda *_: ())
+    search = Search(tmp_path)
+    search.surface.begin(replace(NOTHING_RUN, stopped=True), ())
+    search.surface.end("interrupted")
+    assert search.notes.fallback is None
+    assert search.events.seen == []
+    # the next driver traces anew, and says so when that comes to nothing
+    search.surface.begin(NOTHING_RUN, ())
+    assert search.notes.fallback == "nothing could be traced"
 
 
 def test_settings_without_a_trace_are_left_to_tpe_and_never_skipped(
