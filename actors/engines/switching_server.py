@@ -62,16 +62,14 @@ class SwitchingServer:
         self._ordered = False  # a trace or a probe is on
 
     def apply(self, config: EngineConfig) -> LaunchObservation | Failure:
-        room = self._room
-        if room is None or self._launch is None or self._server.failure_now() is not None:
-            return self._relaunch(config, reason=None)
-        if config == self._config and not self._ordered:
-            return replace(self._launch, weights_loaded=False)
-        if self._refusal(room, config) is not None or self._rooms.difference(room, config) is not None:
-            return self._relaunch(config, reason=None)
+        running = self._launch if self._server.failure_now() is None else None
+        if running is not None and config == self._config and not self._ordered:
+            return replace(running, weights_loaded=False)
+        if not self._reaches(config, exact=True):
+            return self._relaunch(config)
         switched = self._switch(config)
         if isinstance(switched, NotSwitched):
-            return self._relaunch(config, reason=switched)
+            return self._relaunch(config, switched)
         return replace(switched, weights_loaded=False)
 
     def trace(self, config: EngineConfig, order: TraceOrder) -> LaunchObservation | Failure:
@@ -94,10 +92,9 @@ class SwitchingServer:
     def _ordered_to(
         self, config: EngineConfig, what: str, *, trace: TraceOrder | None = None, probe: ProbeOrder | None = None
     ) -> LaunchObservation | Failure:
-        room = self._room
-        launches = room is None or self._server.failure_now() is not None or self._refusal(room, config) is not None
+        launches = not self._reaches(config, exact=False)
         if launches:
-            launched = self._relaunch(config, reason=None, exact=False)
+            launched = self._relaunch(config, exact=False)
             if isinstance(launched, Failure):
                 return launched
         switched = self._switch(config, trace=trace, probe=probe)
@@ -125,25 +122,29 @@ class SwitchingServer:
         self._room = self._config = self._launch = None
         self._ordered = False
 
-    def _refusal(self, room: EngineConfig, wanted: EngineConfig) -> str | None:
-        if self._failed_switches >= self.MAX_FAILED_SWITCHES:
-            return "switching has failed before"
-        never = self._forbidden(wanted)
-        if never is not None:
-            return never
-        return why_not_switchable(room, wanted)
+    def _reaches(self, wanted: EngineConfig, *, exact: bool) -> bool:
+        """Whether the server that runs can be switched to `wanted`; with `exact`, so that nothing but the triple tells
+        it from one that SGLang would launch as `wanted`."""
+        room = self._room
+        if room is None or self._server.failure_now() is not None or not self._trusts_switches(wanted):
+            return False
+        if why_not_switchable(room, wanted) is not None:
+            return False
+        return not exact or self._rooms.difference(room, wanted) is None
+
+    def _trusts_switches(self, config: EngineConfig) -> bool:
+        return self._failed_switches < self.MAX_FAILED_SWITCHES and self._forbidden(config) is None
 
     def _relaunch(
-        self, config: EngineConfig, reason: NotSwitched | None, *, exact: bool = True
+        self, config: EngineConfig, reason: NotSwitched | None = None, *, exact: bool = True
     ) -> LaunchObservation | Failure:
-        """Launch `config`, by way of a larger one where that leaves room to switch later.
+        """Launch `config`, by way of a larger one where that leaves room to switch later; `exact` as in `_reaches`.
 
-        With `exact` the larger one is, but for the triple, what SGLang makes of `config` itself.
+        `reason` is the failed switch that makes it necessary.
         """
         self._forget()
-        never = self._forbidden(config)
         room, less = config, None
-        if self._failed_switches < self.MAX_FAILED_SWITCHES and never is None:
+        if self._trusts_switches(config):
             room, less = self._rooms.to_launch(config) if exact else (with_room(config, self._pools), None)
         self._control.forget()
         # anew: else a server that was launched like this would be kept, whatever it runs by now
@@ -154,9 +155,9 @@ class SwitchingServer:
         if room != config:
             switched = self._switch(config)
             if isinstance(switched, NotSwitched):
-                return self._relaunch(config, reason=switched, exact=exact)
+                return self._relaunch(config, switched, exact=exact)
             launched = switched
-        why = never if reason is None else reason.reason
+        why = self._forbidden(config) if reason is None else reason.reason
         # of this trial only: those that are switched to later were not launched
         told = [f"launched anew: {why}"] if why is not None else []
         told += [f"launched with less room: {less}"] if less is not None else []
