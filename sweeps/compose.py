@@ -116,7 +116,7 @@ class _Session:
         both = both_ways(opened.legal, opened.plan.suspect_setting) if switching else None
         opened.enqueue_first(both)
         fixed = opened.fixed_trials(both)
-        surface = self._follow_surface(fixed) if follows_surface(spec, switching) else None
+        surface = self._follow_surface(fixed, switching) if follows_surface(spec, switching) else None
         watch = SwitchWatch(opened.folder, self._observers.said)
         opened.study.stay_on_tp(lambda: switching and not watch.distrusted)
         loop = SweepLoop(
@@ -162,7 +162,7 @@ class _Session:
             account=Account(of=self._opened.study, budget=self._opened.budget, heartbeat=self._heartbeat),
         )
 
-    def _follow_surface(self, fixed: Sequence[FixedTrial]) -> SurfaceSearch | None:
+    def _follow_surface(self, fixed: Sequence[FixedTrial], switching: bool) -> SurfaceSearch | None:
         """What comes first at the smallest TP size, traces there, and the search that follows them."""
         opened, spec = self._opened, self._opened.spec
         opening = Opening(
@@ -187,6 +187,7 @@ class _Session:
             batch=spec.objective_concurrency,
             seed=spec.search.seed,
             stop_at_gain=spec.search.stop_at_gain,
+            switching=switching,
             say=self._observers.said,
         )
         smallest = smallest_tp_size(opened.legal.configs)

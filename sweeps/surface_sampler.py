@@ -196,7 +196,7 @@ class SurfaceSampler(BaseSampler):
         near = np.array([candidate.setting.tp_size == running for candidate in open_ones])
         costs = self._prices.measure_s + np.where(near, self._prices.switch_s, self._prices.launch_s)
         worth = improvements / costs
-        if near.any():
+        if near.any() and self._prices.switch_s < self._prices.launch_s:
             stays = improvements[near].max() > WORTH_STAYING
             worth = np.where(near | (~stays & (improvements > WORTH_A_LAUNCH)), worth, -1.0)
         return open_ones[int(np.argmax(worth))]

@@ -87,13 +87,20 @@ def test_finds_the_best_in_a_dozen_measurements(acquisition: str) -> None:
     assert sampler.findings == []
 
 
-@pytest.mark.parametrize("launch_s", [0.0, 20.0, 300.0])
+@pytest.mark.parametrize("launch_s", [2.0, 20.0, 300.0])
 def test_a_tp_size_is_left_once_and_not_before_little_is_left_there(launch_s: float) -> None:
     study, _ = make(prices=Prices(measure_s=30, switch_s=1, launch_s=launch_s))
     study.optimize(lambda trial: throughput(suggest(trial)), n_trials=14)
     sizes = [trial.params["tp_size"] for trial in study.trials]
     assert sum(before != after for before, after in itertools.pairwise(sizes)) == 1
     assert sizes.index(2) > 2
+
+
+def test_without_switches_no_tp_size_is_kept_to() -> None:
+    """Every setting is a launch: what tp 2 may bring is tried while tp 1 still has settings to improve on."""
+    study, _ = make(prices=Prices(measure_s=30, switch_s=300, launch_s=300))
+    study.optimize(lambda trial: throughput(suggest(trial)), n_trials=8)
+    assert study.trials[1].params["tp_size"] == 2
 
 
 def test_a_dear_launch_is_put_off_and_not_repeated() -> None:

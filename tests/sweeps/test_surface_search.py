@@ -287,7 +287,7 @@ def test_verify_steps_are_held_against_the_traces(
 
 @pytest.mark.usefixtures("traced")
 def test_prices_are_what_the_study_took(tmp_path: Path) -> None:
-    assert surface_search.prices_of([]) == Prices()
+    assert surface_search.prices_of([], True) == Prices()
     search = Search(tmp_path, trials=1)
     search.pool.run = lambda job: replace(answer(job), launch=replace(launch(), ready_s=40.0))
     assert search.run() == "trials"
@@ -296,9 +296,10 @@ def test_prices_are_what_the_study_took(tmp_path: Path) -> None:
         replace(launched, launch=replace(launch(), ready_s=40.0, switch_s=seconds, weights_loaded=False))
         for seconds in (0.5, 0.7)
     ]
-    prices = surface_search.prices_of([launched, *switched])
+    prices = surface_search.prices_of([launched, *switched], True)
     assert (prices.launch_s, prices.switch_s) == (40.0, pytest.approx(0.6))
     assert prices.measure_s == launched.cells[0].duration_s
+    assert surface_search.prices_of([launched, *switched], False) == replace(prices, switch_s=40.0)
 
 
 def test_without_a_trace_tpe_is_followed_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
