@@ -57,8 +57,8 @@ class SurfaceSearch:
         say: Callable[[str], None] = LOG.info,
         rows_of: RowsOf | None = None,
     ) -> None:
-        """`switching` says that another setting of a TP size costs no launch; `rows_of` gives the request rows of a trial,
-        by default those in the folder."""
+        """`switching` says that another setting of a TP size costs no launch. `rows_of` gives the request rows of a
+        trial, by default those in the folder."""
         self._study, self._folder, self._legal, self._ledger = study, folder, legal, ledger
         self._rows_of = rows_of or folder.rows
         self._points: Points = {}
