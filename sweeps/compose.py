@@ -40,13 +40,12 @@ from sweeps.workloads import make_workload
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:
-    """How one session of a sweep ended. `best` is the trial id of the study's best trial, with its value."""
+    """How one session of a sweep ended. `best` is the trial id of the study's best trial."""
 
     reason: Reason
     standing: Standing
     recovered: Recovered
     best: str | None
-    best_value: float | None
 
     @property
     def interrupted(self) -> bool:
@@ -91,7 +90,6 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
                 standing=standing,
                 recovered=recovered,
                 best=None if best is None else str(best.attrs.get("trial_id") or best.attrs.get("answered_from")),
-                best_value=None if best is None else best.value,
             )
 
 

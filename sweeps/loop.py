@@ -131,9 +131,9 @@ class SweepLoop:
 
     def _confirm(self) -> bool:
         """Once the search is over: queue a fresh launch of what leads. False when none is left to do."""
-        if launch_limit(self._plan.budget, self._spent()) is not None or not self._nothing_to_ask():
+        if self._may_ask or not self._plan.confirmations:
             return False
-        if not self._plan.confirmations:
+        if launch_limit(self._plan.budget, self._spent()) is not None:
             return False
         records = self._store.records()
         confirming = confirming_trials(records, self._plan.objective, self._plan.confirmations, self._store.rows)
@@ -151,11 +151,12 @@ class SweepLoop:
         if self._ready:
             return self._ready.popleft()
         for i, (due_after, task) in enumerate(self._fixed):
-            if (self._search.told >= due_after and not task.before_its_tp) or self._nothing_to_ask():
+            is_due = self._search.told >= due_after and not task.before_its_tp
+            if is_due or not self._may_ask:
                 del self._fixed[i]
                 return task
         # a pool may be slow to say whether it has room the first time
-        asked = self._ask() if not self._nothing_to_ask() and self._pool.has_room() else None
+        asked = self._ask() if self._may_ask and self._pool.has_room() else None
         return None if asked is None else self._first_at_its_tp(asked)
 
     def _first_at_its_tp(self, asked: Task) -> Task:
@@ -168,14 +169,16 @@ class SweepLoop:
         return asked
 
     def _ask(self) -> Task | None:
-        while not self._nothing_to_ask():
+        while self._may_ask:
             task = self._search.ask()
             if task is not None:
                 return task
         return None
 
-    def _nothing_to_ask(self) -> bool:
-        return search_limit(self._plan.budget, self._spent()) is not None or not self._search.has_more
+    @property
+    def _may_ask(self) -> bool:
+        """Whether the search goes on: it has something to propose, and the budget for it."""
+        return self._search.has_more and search_limit(self._plan.budget, self._spent()) is None
 
     def _finish(self, outcome: TrialOutcome) -> None:
         task = self._running.pop(outcome.trial_id)
@@ -218,6 +221,7 @@ class SweepLoop:
         self._ready.clear()
 
     def _end(self) -> Reason:
+        """Why nothing is left to start, now that nothing runs."""
         limit: Limit | None = search_limit(self._plan.budget, self._spent())
         if self._ready and limit is None:
             size = self._ready[0].config.tp_size
