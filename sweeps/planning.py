@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
+from actors.cluster_address import ClusterAddress
 from actors.engines.devices import has_gpu
 from results.drift import MIN_POINTS
 from search_spaces.checkpoints import read_draft, read_target
@@ -144,7 +146,8 @@ def make_plan(spec: SweepSpec) -> SweepPlan:
 
 def _check_start_method(spec: SweepSpec) -> None:
     engine = spec.engine
-    if engine.start_method == "fork" and engine.device == "auto" and spec.cluster.address is None and has_gpu():
+    ours = ClusterAddress(address=spec.cluster.address).resolve(os.environ) is None
+    if engine.start_method == "fork" and engine.device == "auto" and ours and has_gpu():
         raise InputError(
             "engine.start_method: 'fork' works on the CPU only and this machine has a GPU, which device auto takes; "
             "write engine.device: cpu, or start_method: spawn"
