@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -15,6 +14,7 @@ from sweeps.commands.demo_models import demo_models
 from sweeps.commands.explain import explain
 from sweeps.commands.isolate import isolate
 from sweeps.commands.measure import measure
+from sweeps.commands.options import NOBODY_READS, silence
 from sweeps.commands.plan import plan
 from sweeps.commands.probe import probe
 from sweeps.commands.report import report
@@ -81,9 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     code = _run(argv)
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        # whoever read has seen enough; nothing must be written at exit either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        silence(sys.stdout)
+        if error.errno not in NOBODY_READS:
+            return _refuse(f"standard output: {error.strerror}", code or FAILED)
     return code
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import sys
+from pathlib import Path
 
 import typer
 
-from results.report import report_json
+from results.report import Report, report_json
 from search_spaces.errors import InputError
-from sweeps.commands.options import print_json
+from sweeps.commands.options import print_json, whoever_reads
 from sweeps.compose import SweepResult, run_sweep
 from sweeps.home import StudyPlace
 from sweeps.progress import open_progress, show_duration
@@ -33,7 +34,8 @@ _REASONS = {
 def drive(spec: SweepSpec, place: StudyPlace, *, as_json: bool) -> int:
     """Runs or continues the study in `place` and shows it; returns the exit code.
 
-    With `as_json` the news go to stderr and one JSON object to stdout.
+    With `as_json` the news go to stderr and one JSON object to stdout. The report is kept whether
+    or not it can be shown.
     """
     progress = open_progress(sys.stderr if as_json else sys.stdout)
     opening = f"study {place.name} {'continues' if place.exists else 'begins'} in {place.folder}"
@@ -41,7 +43,10 @@ def drive(spec: SweepSpec, place: StudyPlace, *, as_json: bool) -> int:
         result = run_sweep(spec, place, TerminalObserver(progress, objective_of(spec), opening))
     finally:
         progress.close()
-    _conclude(result, spec, place, as_json=as_json)
+    report = report_of(place)
+    path = keep_report(report, place.records)
+    with whoever_reads():
+        _show(result, report, path, spec, place, as_json=as_json)
     return _exit_code(result)
 
 
@@ -61,18 +66,17 @@ def check_port(spec: SweepSpec) -> None:
             ) from error
 
 
-def _conclude(result: SweepResult, spec: SweepSpec, place: StudyPlace, *, as_json: bool) -> None:
-    report = report_of(place)
+def _show(
+    result: SweepResult, report: Report, path: Path | None, spec: SweepSpec, place: StudyPlace, *, as_json: bool
+) -> None:
     if as_json:
         print_json(report_json(report) | {"reason": result.reason, "folder": str(place.folder)})
-        keep_report(report, place.records)
         return
     recovered = result.recovered
     if recovered.told or recovered.again or recovered.given_up:
         typer.echo(str(recovered))
     typer.echo(f"\n{_REASONS[result.reason]}, after {show_duration(result.standing.elapsed_s)}\n")
     print_report(report, sys.stdout)
-    path = keep_report(report, place.records)
     if path is not None:
         typer.echo(f"\nReport: {path}")
     if spec.tracking.enabled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -38,12 +39,13 @@ def print_report(report: Report, stream: TextIO) -> None:
 
 
 def keep_report(report: Report, folder: StudyFolder, *, with_plots: bool = True) -> Path | None:
-    """Write the report into the study's folder, after it was shown; returns where its text is. None, and a warning on
-    standard error, when the folder cannot be written."""
+    """Write the report into the study's folder; returns where its text is. None, and a warning on standard error, when
+    the folder cannot be written."""
     try:
         paths = write_report(report, folder, with_plots=with_plots)
     except EnvironmentProblem as problem:
-        sys.stderr.write(f"specsweep: the report was not kept: {problem}\n")
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"specsweep: the report was not kept: {problem}\n")
         return None
     return next(path for path in paths if path.suffix == ".md")
 

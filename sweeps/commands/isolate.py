@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import InputError
-from sweeps.commands.options import AsJson, Study, TrainedOn, print_json
+from sweeps.commands.options import AsJson, Study, TrainedOn, print_json, whoever_reads
 
 INTERRUPTED = 130
 
@@ -85,12 +85,14 @@ def isolate(
     finally:
         progress.close()
     if found is None:
-        typer.echo(f"Stopped; nothing is lost: specsweep isolate {place.name}", err=as_json)
+        with whoever_reads():
+            typer.echo(f"Stopped; nothing is lost: specsweep isolate {place.name}", err=as_json)
         raise typer.Exit(INTERRUPTED)
-    if as_json:
-        print_json(isolation_json(found))
-    else:
-        typer.echo(show_isolation(found))
+    with whoever_reads():
+        if as_json:
+            print_json(isolation_json(found))
+        else:
+            typer.echo(show_isolation(found))
 
 
 def _accuracies(text: str | None) -> tuple[float, ...]:

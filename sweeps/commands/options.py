@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -31,6 +34,30 @@ TrainedOn = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (documented in docs/json.md) and nothing else.")]
+
+
+NOBODY_READS = (errno.EPIPE, errno.EIO)
+"""A pipe whose reader has seen enough; a terminal that is gone."""
+
+
+@contextlib.contextmanager
+def whoever_reads() -> Iterator[None]:
+    """For showing what is done and kept: where standard output cannot be written the rest of it is not shown, and
+    nothing else changes. Said in one line on standard error, unless it is only that nobody reads any more."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        silence(sys.stdout)
+        if error.errno not in NOBODY_READS:
+            typer.echo(f"specsweep: standard output: {error.strerror}", err=True)
+
+
+def silence(stream: TextIO) -> None:
+    """What is written to a broken stream from now on, also by Python at its exit, goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def print_json(content: Mapping[str, Any]) -> None:

@@ -34,13 +34,13 @@ def report(
 
     place = find_study(study, home_folder())
     found = report_of(place)
+    path = keep_report(found, place.records, with_plots=plots)
     if as_json:
         print_json(report_json(found))
     elif output_format == "text":
         print_report(found, sys.stdout)
     else:
         typer.echo(report_markdown(found) if output_format == "md" else report_html(found), nl=False)
-    path = keep_report(found, place.records, with_plots=plots)
     if output_format == "text" and not as_json:
         if path is not None:
             typer.echo(f"\nReport: {path}")

@@ -45,19 +45,18 @@ def surface(study: Study, draft_tokens: DraftTokens = None, plots: Plots = True,
     if not points:
         raise InputError(f"study {place.name!r}: has neither a trace nor a measured chain (eagle_topk 1)")
     content = surface_json(points)
+    written: list[str] = []
+    if draft_tokens is None:  # what is kept is the whole surface
+        try:
+            folder.write_file(folder.path / SURFACE_FILE, json.dumps(content) + "\n")
+            written = _draw(points, folder) if plots else []
+        except EnvironmentProblem as problem:
+            typer.echo(f"specsweep: the surface was not kept: {problem}", err=True)
     if as_json:
         print_json(content)
-    else:
-        typer.echo(show_surface(points, draft_tokens))
-    if draft_tokens is not None:
-        return  # what is kept is the whole surface
-    try:
-        folder.write_file(folder.path / SURFACE_FILE, json.dumps(content) + "\n")
-        written = _draw(points, folder) if plots else []
-    except EnvironmentProblem as problem:
-        typer.echo(f"specsweep: the surface was not kept: {problem}", err=True)
         return
-    if written and not as_json:
+    typer.echo(show_surface(points, draft_tokens))
+    if written:
         typer.echo(f"\nplots in {folder.path}: {', '.join(written)}")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweeps.commands.options import AsJson, Study, print_json
+from sweeps.commands.options import AsJson, Study, print_json, whoever_reads
 
 if TYPE_CHECKING:
     from sweeps.trace_plans import PlannedTrace
@@ -69,10 +69,11 @@ def trace(
             run = trace_study(spec, place, found, progress.say)
     finally:
         progress.close()
-    if as_json:
-        print_json(trace_json(place, run))
-    else:
-        typer.echo(_show_run(run, place.name))
+    with whoever_reads():
+        if as_json:
+            print_json(trace_json(place, run))
+        else:
+            typer.echo(_show_run(run, place.name))
     if run.stopped:
         raise typer.Exit(INTERRUPTED)
     if run.failures:

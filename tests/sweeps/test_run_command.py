@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +19,15 @@ from spec_files import write_spec
 
 from results import store
 from search_spaces.errors import InputError
+from sweeps import driving
 from sweeps.cli import main
-from sweeps.compose import run_sweep
+from sweeps.commands.options import silence
+from sweeps.compose import SweepResult, run_sweep
 from sweeps.home import claim_study, save_spec
 from sweeps.lease import hold_folder
 from sweeps.observers import Observers
+from sweeps.progress import Standing
+from sweeps.session import Recovered
 from sweeps.spec import load_spec
 
 ROOT = Path(__file__).parents[2]
@@ -185,6 +189,65 @@ def test_a_folder_that_cannot_be_written_is_reported_on(
     assert "(s,k,n)" in out
     assert "Report: " not in out
     assert "Read-only file system" in err
+
+
+def broken_pipe() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+def dead_terminal() -> int:
+    master, terminal = os.openpty()
+    os.close(master)
+    return terminal
+
+
+def full_disk() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(
+    ("unwritable", "said"),
+    [(broken_pipe, ""), (dead_terminal, ""), (full_disk, "specsweep: standard output: No space left on device\n")],
+)
+def test_a_report_that_nobody_can_read_is_kept_and_the_exit_code_stays(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+    *,
+    unwritable: Callable[[], int],
+    said: str,
+    as_json: bool,
+) -> None:
+    spec = load_spec(write_spec(tmp_path, SPEC))
+    place = claim_study(spec, tmp_path / "home")
+    save_spec(place, spec)
+    standing = Standing(done=0, failed=0, running=0, left=0, elapsed_s=1.0, time_left_s=None)
+    nothing = Recovered(told=(), again=(), given_up=())
+    result = SweepResult(reason="interrupted", standing=standing, recovered=nothing, best=None)
+    monkeypatch.setattr(driving, "run_sweep", lambda *_: result)
+    with os.fdopen(unwritable(), "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert driving.drive(spec, place, as_json=as_json) == 130
+        print("what comes later goes nowhere", flush=True)
+    assert [place.records.report_path(kind).exists() for kind in ("md", "html", "json")] == [True] * 3
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("command", ["report", "surface"])
+def test_what_a_command_shows_is_kept_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    spec = load_spec(write_spec(tmp_path, SPEC))
+    place = claim_study(spec, tmp_path / "home")
+    save_spec(place, spec)
+    monkeypatch.setattr("results.study_surface.study_surface", lambda *_: ["a point"])
+    monkeypatch.setattr("results.surface.surface_json", lambda _: {"rows": []})
+    with os.fdopen(broken_pipe(), "w", buffering=1) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main([command, str(place.folder), "--json", "--no-plots"]) == 1
+        silence(stream)
+    assert (place.folder / f"{command}.json").exists()
 
 
 def read_only(path: Path, content: bytes) -> None:
