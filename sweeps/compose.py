@@ -114,9 +114,13 @@ class _Session:
         both = both_ways(opened.legal, opened.plan.suspect_setting) if switching else None
         opened.enqueue_first(both)
         fixed = opened.fixed_trials(both)
-        surface = self._follow_surface(fixed, switching) if follows_surface(spec, switching) else None
         watch = SwitchWatch(opened.folder, self._observers.said)
-        opened.study.stay_on_tp(lambda: switching and not watch.distrusted)
+
+        def servers_switch() -> bool:
+            return switching and not watch.distrusted
+
+        opened.study.stay_on_tp(servers_switch)
+        surface = self._follow_surface(fixed, watch, servers_switch) if follows_surface(spec, switching) else None
         loop = SweepLoop(
             study=opened.study,
             store=opened.folder,
@@ -160,7 +164,9 @@ class _Session:
             account=Account(of=self._opened.study, budget=self._opened.budget, heartbeat=self._heartbeat),
         )
 
-    def _follow_surface(self, fixed: Sequence[FixedTrial], switching: bool) -> SurfaceSearch | None:
+    def _follow_surface(
+        self, fixed: Sequence[FixedTrial], watch: SwitchWatch, servers_switch: Callable[[], bool]
+    ) -> SurfaceSearch | None:
         """What comes first at the smallest TP size, traces there, and the search that follows them."""
         opened, spec = self._opened, self._opened.spec
         opening = Opening(
@@ -173,9 +179,10 @@ class _Session:
             context=opened.plan.context,
             budget=opened.budget,
             retries=spec.budget.retries,
-            observer=self._observers,
+            observer=Observers([watch, self._observers]),
             stop=self._stop,
             heartbeat=self._heartbeat,
+            must_launch=lambda: watch.distrusted,
         )
         surface = SurfaceSearch(
             opened.study,
@@ -185,7 +192,7 @@ class _Session:
             batch=spec.objective_concurrency,
             seed=spec.search.seed,
             stop_at_gain=spec.search.stop_at_gain,
-            switching=switching,
+            switches=servers_switch,
             say=self._observers.said,
         )
         smallest = smallest_tp_size(opened.legal.configs)

@@ -44,6 +44,7 @@ class Opening:
     observer: Observer
     stop: StopRequest
     heartbeat: Callable[[], None]
+    must_launch: Callable[[], bool] = lambda: False
 
     def measure(self, fixed: Sequence[FixedTrial]) -> None:
         """Run these trials and no others, recorded, retried and resumed as all are."""
@@ -65,6 +66,7 @@ class Opening:
             observer=_Opening(self.observer),
             stop=self.stop,
             heartbeat=self.heartbeat,
+            must_launch=self.must_launch,
         ).run()
 
     def trace(self, configs: Sequence[EngineConfig]) -> TraceRun:

@@ -70,8 +70,9 @@ class Prices:
 class SurfaceSampler(BaseSampler):
     """See the module. `candidates` are the legal settings; `batch` is how many requests run at a time.
 
-    `is_open` says whether a configuration may still be launched, for reasons that no trial of the study shows: what is
-    closed is neither proposed nor hoped for. By default all may.
+    `switches` says, at each proposal, whether a running server may be switched; where it may not, another setting costs
+    a launch wherever it is. `is_open` says whether a configuration may still be launched, for reasons that no trial of
+    the study shows: what is closed is neither proposed nor hoped for. By default all may.
     """
 
     def __init__(
@@ -81,13 +82,14 @@ class SurfaceSampler(BaseSampler):
         *,
         batch: float = 1.0,
         prices: Prices | None = None,
+        switches: Callable[[], bool] = lambda: True,
         acquisition: Acquisition = "expected_improvement",
         fallback: BaseSampler | None = None,
         seed: int = 0,
         is_open: Callable[[EngineConfig], bool] | None = None,
     ) -> None:
         self._accept_lengths, self._batch = accept_lengths, batch
-        self._prices = prices or Prices()
+        self._prices, self._switches = prices or Prices(), switches
         self._acquisition = acquisition
         self._fallback = fallback or TPESampler(seed=seed)
         self._rng = np.random.default_rng(seed)
@@ -194,9 +196,10 @@ class SurfaceSampler(BaseSampler):
         improvements = self._improvements(model, measured, open_ones)
         running = _running_tp_size(study)
         near = np.array([candidate.setting.tp_size == running for candidate in open_ones])
-        costs = self._prices.measure_s + np.where(near, self._prices.switch_s, self._prices.launch_s)
-        worth = improvements / costs
-        if near.any() and self._prices.switch_s < self._prices.launch_s:
+        launch_s = self._prices.launch_s
+        switch_s = self._prices.switch_s if self._switches() else launch_s
+        worth = improvements / (self._prices.measure_s + np.where(near, switch_s, launch_s))
+        if near.any() and switch_s < launch_s:
             stays = improvements[near].max() > WORTH_STAYING
             worth = np.where(near | (~stays & (improvements > WORTH_A_LAUNCH)), worth, -1.0)
         return open_ones[int(np.argmax(worth))]

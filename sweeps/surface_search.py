@@ -53,19 +53,19 @@ class SurfaceSearch:
         batch: int,
         seed: int,
         stop_at_gain: float | None,
-        switching: bool = True,
+        switches: Callable[[], bool] = lambda: True,
         say: Callable[[str], None] = LOG.info,
         rows_of: RowsOf | None = None,
     ) -> None:
-        """`switching` says that another setting of a TP size costs no launch. `rows_of` gives the request rows of a
-        trial, by default those in the folder."""
+        """`switches` says, at each proposal, whether another setting of a TP size costs no launch. `rows_of` gives the
+        request rows of a trial, by default those in the folder."""
         self._study, self._folder, self._legal, self._ledger = study, folder, legal, ledger
         self._rows_of = rows_of or folder.rows
         self._points: Points = {}
         self._lengths = AcceptLengths(values={})
         self._rounds: dict[str, tuple[RoundsCheck, ...]] = {}
         self._batch, self._seed, self._stop_at_gain, self._say = batch, seed, stop_at_gain, say
-        self._switching = switching
+        self._switches = switches
         self._sampler: SurfaceSampler | None = None
         self._one_variant = all(len(values) == 1 for _, values in legal.space.flags)
         self._gain: float | None = None
@@ -92,7 +92,8 @@ class SurfaceSearch:
             self._lengths,
             candidates_of(self._legal),
             batch=self._batch,
-            prices=prices_of(records, self._switching),
+            prices=prices_of(records),
+            switches=self._switches,
             seed=self._seed,
             is_open=self._ledger.is_open,
         )
@@ -195,16 +196,14 @@ def _alike(points: Sequence[SurfacePoint]) -> list[SurfacePoint]:
     return [point for point in points if 2 * point.accept_length.count >= most]
 
 
-def prices_of(records: Sequence[TrialRecord], switching: bool) -> Prices:
-    """What a launch and a measurement took in this study so far; where servers are not switched, all are launched."""
+def prices_of(records: Sequence[TrialRecord]) -> Prices:
+    """What a measurement, a switch and a launch took in this study so far."""
     launches = [r.launch.ready_s for r in records if r.launch is not None and r.launch.weights_loaded]
     measures = [sum(cell.duration_s for cell in record.cells) for record in records if record.ok and record.cells]
     switches = [r.launch.switch_s for r in records if r.launch is not None and r.launch.switch_s is not None]
     usual = Prices()
-    launch_s = mean(launches) if launches else usual.launch_s
-    switch_s = mean(switches) if switches else usual.switch_s
     return Prices(
         measure_s=mean(measures) if measures else usual.measure_s,
-        switch_s=switch_s if switching else launch_s,
-        launch_s=launch_s,
+        switch_s=mean(switches) if switches else usual.switch_s,
+        launch_s=mean(launches) if launches else usual.launch_s,
     )

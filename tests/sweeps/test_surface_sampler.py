@@ -98,9 +98,19 @@ def test_a_tp_size_is_left_once_and_not_before_little_is_left_there(launch_s: fl
 
 def test_without_switches_no_tp_size_is_kept_to() -> None:
     """Every setting is a launch: what tp 2 may bring is tried while tp 1 still has settings to improve on."""
-    study, _ = make(prices=Prices(measure_s=30, switch_s=300, launch_s=300))
+    study, _ = make(prices=Prices(measure_s=30, switch_s=1, launch_s=300), switches=lambda: False)
     study.optimize(lambda trial: throughput(suggest(trial)), n_trials=8)
     assert study.trials[1].params["tp_size"] == 2
+
+
+def test_once_switching_is_distrusted_no_tp_size_is_kept_to() -> None:
+    """Trust is lost after the first setting, with the prices told before."""
+    trusted = [True]
+    study, _ = make(prices=Prices(measure_s=30, switch_s=1, launch_s=300), switches=lambda: trusted[0])
+    study.optimize(lambda trial: throughput(suggest(trial)), n_trials=1)
+    trusted[0] = False
+    study.optimize(lambda trial: throughput(suggest(trial)), n_trials=1)
+    assert [trial.params["tp_size"] for trial in study.trials] == [1, 2]
 
 
 def test_a_dear_launch_is_put_off_and_not_repeated() -> None:

@@ -95,12 +95,13 @@ class Search:
     def __init__(self, folder: Path, records: Sequence[TrialRecord] = (), **options: Any) -> None:
         self.gain: float | None = options.pop("stop_at_gain", None)
         self.trials: int | None = options.pop("trials", None)
+        self.switches: Callable[[], bool] = options.pop("switches", lambda: True)
         space = options.pop("space", SPACE)
         self.legal = LegalSpace(space, resolve)
         self.ledger = Ledger(records)
         self.store, self.pool, self.events = MemoryStore(records), InstantPool(run=answer), Events()
         self.study: SearchStudy = study_in(folder, self.ledger, space, sampler="surface")
-        self.study.stay_on_tp(lambda: True)
+        self.study.stay_on_tp(self.switches)
         self.folder = StudyFolder(folder)
         self.surface = SurfaceSearch(
             self.study,
@@ -110,6 +111,7 @@ class Search:
             batch=1,
             seed=3,
             stop_at_gain=self.gain,
+            switches=self.switches,
             say=self.events.said,
             rows_of=rows_of,
         )
@@ -256,6 +258,19 @@ def test_a_resumed_search_goes_on_by_the_same_surface(tmp_path: Path) -> None:
     assert (second.notes.weight_loads, second.notes.trace_s) == (1, 2.5)
 
 
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_tp_size_is_kept_to_as_long_as_switching_is_trusted(tmp_path: Path, trusted: bool) -> None:
+    """Trust is lost while the first server runs, or never."""
+
+    def switches() -> bool:
+        return trusted or not search.pool.launched
+
+    search = Search(tmp_path, space=replace(SPACE, tp_size=(1, 2)), trials=2, switches=switches)
+    assert search.run() == "trials"
+    assert [job.config.tp_size for job in search.pool.launched] == [1, 1 if trusted else 2]
+
+
 @pytest.mark.parametrize(
     ("rounds", "equal", "trusted"), [((30, 30), 2, True), ((30, 31), 1, True), ((30, 20), 1, False)]
 )
@@ -287,7 +302,7 @@ def test_verify_steps_are_held_against_the_traces(
 
 @pytest.mark.usefixtures("traced")
 def test_prices_are_what_the_study_took(tmp_path: Path) -> None:
-    assert surface_search.prices_of([], True) == Prices()
+    assert surface_search.prices_of([]) == Prices()
     search = Search(tmp_path, trials=1)
     search.pool.run = lambda job: replace(answer(job), launch=replace(launch(), ready_s=40.0))
     assert search.run() == "trials"
@@ -296,10 +311,9 @@ def test_prices_are_what_the_study_took(tmp_path: Path) -> None:
         replace(launched, launch=replace(launch(), ready_s=40.0, switch_s=seconds, weights_loaded=False))
         for seconds in (0.5, 0.7)
     ]
-    prices = surface_search.prices_of([launched, *switched], True)
+    prices = surface_search.prices_of([launched, *switched])
     assert (prices.launch_s, prices.switch_s) == (40.0, pytest.approx(0.6))
     assert prices.measure_s == launched.cells[0].duration_s
-    assert surface_search.prices_of([launched, *switched], False) == replace(prices, switch_s=40.0)
 
 
 def test_without_a_trace_tpe_is_followed_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
