@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from results.mlflow_connection import check_reachable
 from results.store import StudyFolder
-from results.study_surface import traces_path
-from results.trace_launches import read_trace_launches
 from search_spaces.errors import InputError
-from sweeps.account import Account
+from sweeps.account import Account, trace_loads
 from sweeps.baselines import both_ways
 from sweeps.driver_log import driver_log
 from sweeps.endpoint_study import adopted
@@ -135,7 +133,7 @@ class _Session:
                 repeats=spec.budget.repeats,
                 retries=spec.budget.retries,
                 confirmations=spec.budget.confirmations,
-                launches_before=read_trace_launches(traces_path(opened.folder)).weight_loads,
+                launches_before=trace_loads(opened.folder),
             ),
             observer=Observers([*([] if surface is None else [surface]), watch, self._observers]),
             stop=self._stop,

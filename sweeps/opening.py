@@ -9,10 +9,10 @@ from actors.load.workload import Workload
 from results.objective import Objective
 from results.store import StudyFolder
 from results.study_surface import traces_path
-from results.trace_launches import read_trace_launches
 from search_spaces.config import EngineConfig
 from search_spaces.rulings import RuleContext
-from sweeps.budget import Budget, Spent, launch_limit
+from sweeps.account import Account, trace_loads
+from sweeps.budget import Budget
 from sweeps.interrupts import StopRequest
 from sweeps.ledger import Ledger
 from sweeps.loop import LoopPlan, SweepLoop
@@ -21,7 +21,6 @@ from sweeps.observers import Observer, Observers
 from sweeps.progress import Standing
 from sweeps.seams import Pool
 from sweeps.study import SearchStudy
-from sweeps.tally import DriverTime, Tally
 from sweeps.tasks import FixedTrial
 from sweeps.trace_choice import TraceChoice, trace_configs
 from sweeps.trace_plans import plan_traces
@@ -61,7 +60,7 @@ class Opening:
                 budget=self.budget,
                 repeats=1,
                 retries=self.retries,
-                launches_before=self._trace_loads(),
+                launches_before=trace_loads(self.store),
             ),
             observer=_Opening(self.observer),
             stop=self.stop,
@@ -74,43 +73,25 @@ class Opening:
         traces, workload = traces_path(self.store), self.workload
         wanted = trace_configs(configs, self.context, TraceChoice())
         plans = plan_traces(traces, wanted, workload)
-        if not any(plan.left for plan in plans) or not self._may_launch():
-            return nothing_to_trace(plans)
-        records, spent = self.store.records(), DriverTime(self.study)
-        limit = self.budget.wall_time_s
-
-        def in_time() -> bool:
-            return limit is None or spent.elapsed_s < limit
-
-        def beat() -> None:
-            self.heartbeat()
-            if spent.is_due:
-                spent.keep()
-
-        try:
+        account = Account(of=self.study, budget=self.budget, heartbeat=self.heartbeat)
+        with account.open(self.store) as opened:
+            if not any(plan.left for plan in plans) or self.stop.requested or not opened.may_launch():
+                return nothing_to_trace(plans)
+            known = known_texts(self.store.records(), self.store.rows, workload.workload_id, wanted[0].tp_size)
             return run_traces(
                 plans,
                 pool=self.pool,
                 traces=traces,
                 workload=workload,
                 target=self.context.target,
-                expected=known_texts(records, self.store.rows, workload.workload_id, wanted[0].tp_size),
+                expected=known,
                 stop=self.stop,
                 retries=self.retries,
                 say=self.observer.said,
-                heartbeat=beat,
-                may_go_on=in_time,
+                heartbeat=opened.beat,
+                # one server is enough: only time can run out meanwhile
+                may_go_on=opened.may_launch,
             )
-        finally:
-            spent.keep()
-
-    def _may_launch(self) -> bool:
-        launches = Tally(self.store.records(), launches_before=self._trace_loads()).launches
-        spent = Spent(trials=0, launches=launches, elapsed_s=DriverTime(self.study).elapsed_s)
-        return not self.stop.requested and launch_limit(self.budget, spent) is None
-
-    def _trace_loads(self) -> int:
-        return read_trace_launches(traces_path(self.store)).weight_loads
 
 
 class _Opening(Observers):

@@ -142,9 +142,9 @@ def run_traces(
 
 
 def nothing_to_trace(plans: Sequence[PlannedTrace]) -> TraceRun:
-    """What a run gives where everything is traced already."""
+    """What a run gives that may start nothing: `stopped` unless everything is traced already."""
     done = tuple(FinishedTrace(plan=plan, prompts=plan.done, problems=(), failure=None) for plan in plans)
-    return TraceRun(traces=done, weight_loads=0, elapsed_s=0.0, stopped=False)
+    return TraceRun(traces=done, weight_loads=0, elapsed_s=0.0, stopped=any(plan.left for plan in plans))
 
 
 class _Tracer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,10 @@ from sweeps.legal_space import LegalSpace
 from sweeps.loop import LoopPlan, SweepLoop
 from sweeps.opening import Opening
 from sweeps.study import SearchStudy
+from sweeps.surface_search import SurfaceSearch
 from sweeps.tasks import FixedTrial
+from sweeps.trace_plans import PlannedTrace
+from sweeps.tracing import TraceRun
 
 
 def opening(tmp_path: Path, pool: InstantPool, study: SearchStudy, ledger: Ledger, **changes: Any) -> Opening:
@@ -78,3 +82,43 @@ def test_where_switching_is_distrusted_the_opening_launches_too(tmp_path: Path, 
     study = study_in(tmp_path, ledger, SMALL)
     opening(tmp_path, pool, study, ledger, must_launch=lambda: distrusted).measure([suspect])
     assert [job.fresh for job in pool.launched] == [distrusted]
+
+
+@pytest.mark.parametrize(
+    ("budget", "stopped"), [(Budget(launches=1), True), (Budget(wall_time_s=0.0), True), (Budget(launches=2), False)]
+)
+def test_a_spent_budget_is_no_trace_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: Budget, stopped: bool
+) -> None:
+    """The baseline takes the only launch: the next driver, with more of it, traces."""
+    monkeypatch.setattr("sweeps.opening.trace_configs", lambda configs, *_: configs)
+    ledger, pool, begun = Ledger(), InstantPool(), list[str]()
+
+    def run_traces(plans: Any, *, may_go_on: Any, heartbeat: Any, **_: Any) -> TraceRun:
+        heartbeat()
+        begun.append("traces" if may_go_on() else "")
+        return TraceRun(traces=(), weight_loads=1, elapsed_s=1.0, stopped=False)
+
+    monkeypatch.setattr("sweeps.opening.run_traces", run_traces)
+    study = study_in(tmp_path, ledger, SMALL)
+    changes: dict[str, Any] = {"context": SimpleNamespace(target=None), "heartbeat": lambda: begun.append("beat")}
+    first = FixedTrial(base="baseline-tp1", role="baseline", setting=None, config=baseline())
+    opening(tmp_path, pool, study, ledger).measure([first])
+    traced = opening(tmp_path, pool, study, ledger, budget=budget, **changes).trace([config(2)])
+    assert begun == ([] if stopped else ["beat", "traces"])
+    assert traced.stopped is stopped
+    search = SurfaceSearch(
+        study, StudyFolder(tmp_path), LegalSpace(SMALL, resolve), ledger, batch=1, seed=3, stop_at_gain=None
+    )
+    search.begin(traced, ())
+    assert search.notes.fallback == (None if stopped else "nothing could be traced")
+
+
+def test_what_is_traced_already_is_whole_whatever_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweeps.opening.trace_configs", lambda configs, *_: configs)
+    monkeypatch.setattr("sweeps.opening.plan_traces", lambda *_: [PlannedTrace(config=config(2), left=(), done=2)])
+    ledger = Ledger()
+    study = study_in(tmp_path, ledger, SMALL)
+    traced = opening(tmp_path, InstantPool(), study, ledger, budget=Budget(launches=0)).trace([config(2)])
+    assert not traced.stopped
+    assert [trace.prompts for trace in traced.traces] == [2]
