@@ -19,7 +19,13 @@ MAX_CONFIRMED = 3
 
 
 def fixed_trials(
-    plan: SweepPlan, legal: LegalSpace, *, repeats: int, expected_trials: int, both: Setting | None = None
+    plan: SweepPlan,
+    legal: LegalSpace,
+    records: Sequence[TrialRecord],
+    *,
+    repeats: int,
+    expected_trials: int,
+    both: Setting | None = None,
 ) -> tuple[FixedTrial, ...]:
     """Baselines by TP size, then the fresh launch of what is measured `both` ways, then the suspect when the space does
     not hold it as it was asked for.
@@ -27,7 +33,7 @@ def fixed_trials(
     Each baseline is launched `repeats` times, spread evenly over the `expected_trials` of the search. The first come
     first: without them no later trial can be compared. The last come last: between them drift shows. Where servers are
     switched (`both`), a TP size's first baseline waits for the first trial of that size: it would end the server that
-    the trials of another size go on with.
+    the trials of another size go on with. Names are as in the study's `records`.
     """
     baselines = sorted((*plan.servers.baselines, *plan.extra_baselines), key=lambda config: config.tp_size)
     trials = [
@@ -46,7 +52,8 @@ def fixed_trials(
         trials.append(check_trial(legal, both))
     suspect = plan.suspect_setting
     if suspect is not None and plan.suspect is not None and not legal.contains(suspect):
-        trials += _repeated(suspect, plan.suspect.effective, plan.servers.repeats if plan.suspect_is_extra else 1)
+        count = plan.servers.repeats if plan.suspect_is_extra else 1
+        trials += _repeated(suspect, plan.suspect.effective, count, records)
     return tuple(trials)
 
 
@@ -119,7 +126,10 @@ def first_settings(legal: LegalSpace, suspect: Setting | None) -> tuple[tuple[st
     return tuple(first)
 
 
-def _repeated(setting: Setting, config: EngineConfig, count: int) -> list[FixedTrial]:
+def _repeated(setting: Setting, config: EngineConfig, count: int, records: Sequence[TrialRecord]) -> list[FixedTrial]:
     # the name carries the configuration: another suspect in a resumed study is measured as such
     bases = [f"suspect-{config.identity[:6]}-{turn + 1}" for turn in range(count)]
+    # names of studies that were begun when it did not
+    begun = {record.trial_id.rpartition("-a")[0] for record in records if record.effective == config}
+    bases = [plain if (plain := f"suspect-{turn + 1}") in begun else base for turn, base in enumerate(bases)]
     return [FixedTrial(base=base, role="suspect", setting=setting, config=config) for base in bases]

@@ -59,6 +59,7 @@ class OpenedStudy:
         return fixed_trials(
             self.plan,
             self.legal,
+            self.records,
             repeats=self.plan.baseline_launches,
             expected_trials=min(budget.trials or size, size * budget.repeats),
             both=both,

@@ -229,7 +229,9 @@ def _outlook(spec: SweepSpec, records: tuple[TrialRecord, ...]) -> _Outlook | No
         pace = replace(pace, switches=switches(spec, device))
     both = both_ways(legal, plan.suspect_setting) if pace.switches else None
     open_configs = [config for config in legal.configs if ledger.is_open(config)]
-    fixed = fixed_trials(plan, legal, repeats=plan.baseline_launches, expected_trials=legal.size * repeats, both=both)
+    fixed = fixed_trials(
+        plan, legal, records, repeats=plan.baseline_launches, expected_trials=legal.size * repeats, both=both
+    )
     left = sum(repeats - ledger.launches(config) for config in open_configs) + len(open_tasks(fixed, records))
     return _Outlook(left=left, extras=extras_of(spec, plan, pace))
 

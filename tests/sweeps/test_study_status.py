@@ -115,7 +115,7 @@ def test_another_suspect_is_measured_and_reported_as_the_suspect(tmp_path: Path)
         save_spec(place, spec)
         reported, plan = report_of(place).suspect, make_plan(spec)
         legal = LegalSpace(plan.space, RuleBook(plan.context).resolve)
-        fixed = fixed_trials(plan, legal, repeats=1, expected_trials=2)
+        fixed = fixed_trials(plan, legal, (), repeats=1, expected_trials=2)
         names += [trial.base for trial in fixed if trial.role == "suspect"]
         if suspect in (first % "", second % ""):
             assert reported is not None
@@ -126,3 +126,19 @@ def test_another_suspect_is_measured_and_reported_as_the_suspect(tmp_path: Path)
             assert reported is None or "suspect" not in reported.setting.roles
     # the space asks for (3,1,4) as it is, and for (1,1,2) with another number of tokens
     assert len(set(names)) == len(names) == 3
+
+
+@pytest.mark.parametrize(("base", "steps", "left"), [("suspect-1", 1, 0), ("suspect-1", 3, 1), ("baseline-tp2", 1, 1)])
+def test_a_suspect_that_was_measured_under_its_former_name_is_done(
+    tmp_path: Path, base: str, steps: int, left: int
+) -> None:
+    place = study(tmp_path, "suspect={num_steps: 1, eagle_topk: 1, num_draft_tokens: 2, tp_size: 2}")
+    place.records.open_for_write()
+    effective = replace(trial_builders.config(steps), layout=(2, 16, 29), tp_size=2)
+    ((_, begun),) = open_tasks([FixedTrial(base=base, role="suspect", setting=None, config=effective)], ())
+    outcome = succeed(TrialJob(trial_id=begun.trial_id, config=effective, workload=WORKLOAD))
+    write_record(place.records, record_of(place.name, begun, outcome), outcome)
+    records, plan = place.records.records(), make_plan(place.read_runnable_spec())
+    legal = LegalSpace(plan.space, RuleBook(plan.context).resolve)
+    fixed = fixed_trials(plan, legal, records, repeats=1, expected_trials=2)
+    assert sum(task.role == "suspect" for _, task in open_tasks(fixed, records)) == left
