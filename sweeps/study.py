@@ -117,11 +117,7 @@ class SearchStudy:
     @patient
     def requeue(self, trial: StudyTrial, *, attempt: int, reason: Literal["stale", "interrupted"]) -> None:
         """Enqueue the trial's setting once more, then tell it FAIL. Safe to repeat when the process died in between."""
-        repeated = any(other.retry_of == trial.number for other in self.trials())
-        if trial.setting is not None and not repeated:
-            attrs = {"attempt": attempt + 1, "retry_of": trial.number, "role": trial.role}
-            self._enqueue(trial.setting, attrs | {k: v for k, v in trial.attrs.items() if k == "label"})
-        self._tell(trial.number, TrialState.FAIL, None, {"reason": reason})
+        self._requeue(trial, attempt=attempt, reason=reason)
 
     @patient
     def tell_lost(self, number: int, message: str) -> None:
@@ -131,7 +127,7 @@ class SearchStudy:
     @patient
     def enqueue(self, setting: Setting, *, role: str, label: str) -> bool:
         """Have `setting` asked next, once as `label` in the life of the study; False when it was enqueued before."""
-        if any((trial.attrs.get("label"), trial.setting) == (label, setting) for trial in self.trials()):
+        if any((trial.attrs.get("label"), trial.setting) == (label, setting) for trial in self._trials()):
             return False
         self._enqueue(setting, {"role": role, "label": label})
         return True
@@ -139,7 +135,7 @@ class SearchStudy:
     @patient
     def trials(self) -> tuple[StudyTrial, ...]:
         """All trials in the order of their numbers."""
-        return tuple(self._read(trial) for trial in self._study.get_trials(deepcopy=False))
+        return self._trials()
 
     @property
     @patient
@@ -169,7 +165,7 @@ class SearchStudy:
     def _ask(self) -> int:
         # what an earlier try left: an enqueued one still has all its parameters
         for trial in map(self._read, self._half_asked()):
-            self.requeue(trial, attempt=trial.attempt - 1, reason="interrupted")
+            self._requeue(trial, attempt=trial.attempt - 1, reason="interrupted")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             return self._study.ask(fixed_distributions=self._distributions).number
@@ -177,6 +173,25 @@ class SearchStudy:
     @patient
     def _asked(self, number: int) -> StudyTrial:
         return self._read(self._frozen(number))
+
+    @patient
+    def _refuse_half_asked(self, message: str) -> bool:
+        half = self._half_asked()
+        for trial in half:
+            self._tell(trial.number, TrialState.FAIL, None, {"reason": "refused", "message": message})
+        return bool(half)
+
+    # What follows has no patience of its own: the step that needs it is repeated as a whole.
+
+    def _trials(self) -> tuple[StudyTrial, ...]:
+        return tuple(self._read(trial) for trial in self._study.get_trials(deepcopy=False))
+
+    def _requeue(self, trial: StudyTrial, *, attempt: int, reason: Literal["stale", "interrupted"]) -> None:
+        repeated = any(other.retry_of == trial.number for other in self._trials())
+        if trial.setting is not None and not repeated:
+            attrs = {"attempt": attempt + 1, "retry_of": trial.number, "role": trial.role}
+            self._enqueue(trial.setting, attrs | {k: v for k, v in trial.attrs.items() if k == "label"})
+        self._tell(trial.number, TrialState.FAIL, None, {"reason": reason})
 
     def _tell(self, number: int, state: TrialState, value: float | None, attrs: Mapping[str, Any]) -> None:
         trial = self._frozen(number)
@@ -197,13 +212,6 @@ class SearchStudy:
         if trial.number != number:
             raise LookupError(f"trial {number} is not in study {self.name}")
         return trial
-
-    @patient
-    def _refuse_half_asked(self, message: str) -> bool:
-        half = self._half_asked()
-        for trial in half:
-            self._tell(trial.number, TrialState.FAIL, None, {"reason": "refused", "message": message})
-        return bool(half)
 
     def _half_asked(self) -> list[FrozenTrial]:
         running = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state == TrialState.RUNNING]
