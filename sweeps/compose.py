@@ -81,7 +81,8 @@ def run_sweep(spec: SweepSpec, place: StudyPlace, observer: Observer) -> SweepRe
                 session = _Session(opened, pool, observers, stop, lease.beat)
                 reason, standing = session.search()
                 keep_spec()  # nothing may have been launched
-                session.isolate(reason)
+                if not session.isolate(reason):
+                    reason = "interrupted"
             best = opened.study.best
             return SweepResult(
                 reason=reason,
@@ -146,13 +147,14 @@ class _Session:
             surface.end(reason)
         return reason, loop.standing()
 
-    def isolate(self, reason: Reason) -> None:
-        """The verdict about the suspect, when the spec has one and the sweep was not interrupted."""
+    def isolate(self, reason: Reason) -> bool:
+        """The verdict about the suspect, when the spec has one and the sweep was not interrupted. False when told to
+        stop before it."""
         spec = self._opened.spec
         if not spec.isolate or spec.suspect is None or reason == "interrupted":
-            return
+            return True
         may_launch = reason in ("exhausted", "trials", "gain") and spec.engine.kind == "sglang"
-        isolate_after_sweep(
+        return isolate_after_sweep(
             spec,
             self._opened.place,
             self._pool,

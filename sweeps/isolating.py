@@ -249,18 +249,21 @@ def isolate_after_sweep(
     *,
     may_launch: bool,
     account: Account,
-) -> None:
+) -> bool:
     """The isolation with which a sweep ends: most corners are measured by then. In the sweep's own groups and lock, and
     on its account.
 
     When the budget forbids launches the verdicts rest on what is there. A study without two ends to compare has none.
+    False when told to stop before the verdicts.
     """
     try:
         isolation = StudyIsolation(spec, place, IsolationRequest())
         plan = isolation.plan(probe=may_launch)
     except InputError as problem:
         logger.info("no verdicts: %s", problem)
-        return
+        return True
     done = isolation.run(plan, pool, observer, stop, account) if may_launch and plan.needs_servers else plan
-    if done is not None:
-        isolation.conclude(done)
+    if done is None:
+        return False
+    isolation.conclude(done)
+    return True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import signal
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -30,7 +32,7 @@ from results.trace_launches import read_trace_launches
 from results.traces import TracedPrompt, TraceFacts, append_prompts, write_facts
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.errors import InputError
-from sweeps import isolating
+from sweeps import compose, isolating
 from sweeps.account import Account
 from sweeps.budget import Budget
 from sweeps.cli import main
@@ -43,7 +45,7 @@ from sweeps.isolation_view import plan_json, show_plan
 from sweeps.planning import make_plan
 from sweeps.recording import record_of, write_record
 from sweeps.report_view import print_report, print_verdicts
-from sweeps.spec import load_spec
+from sweeps.spec import load_spec, parse_spec
 from sweeps.study_status import report_of
 from sweeps.tally import ELAPSED
 from sweeps.tasks import Task
@@ -308,6 +310,37 @@ def test_at_the_end_of_a_sweep_its_budget_holds(place: StudyPlace, budget: Budge
     spent = "wall_time_s" if budget.wall_time_s else "launches"
     said = ("said", f"budget.{spent} is spent: the verdict rests on what is measured")
     assert (said in events.seen) == (corners < 6)
+
+
+@dataclass
+class StoppedInTheFirstProbe(ProbingPool):
+    """The groups of a whole sweep; Ctrl-C is pressed once its search is over."""
+
+    device = "cpu"
+
+    def try_start(self, job: TrialJob) -> bool:
+        began = super().try_start(job)
+        if began and job.probe_tokens is not None:
+            signal.raise_signal(signal.SIGINT)
+        return began
+
+    def close(self, *, interrupt: bool) -> None:
+        assert interrupt
+
+
+def test_a_sweep_that_is_stopped_in_its_closing_isolation_was_interrupted(
+    place: StudyPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = ("search.sampler=random", "cluster.gpus=2")
+    spec = parse_spec(place.spec_file, changes)
+    pool = StoppedInTheFirstProbe()
+    monkeypatch.setattr(compose, "check_environment", lambda _: None)
+    monkeypatch.setattr(compose, "open_groups", lambda *_, **__: contextlib.nullcontext(pool))
+    events = Events()
+    result = compose.run_sweep(spec, place, events)
+    assert (events.standings[-1].left, result.reason, result.interrupted) == (0, "interrupted", True)
+    assert pool.launched[-1].probe_tokens is not None
+    assert not (place.folder / "isolate.json").exists()
 
 
 def test_probes_are_kept_when_what_follows_is_stopped(place: StudyPlace) -> None:
