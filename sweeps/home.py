@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.durable_files import TEMPORARY_PREFIX
 from search_spaces.checkpoint_identity import checkpoint_identity
 from search_spaces.errors import EnvironmentProblem, InputError
 from search_spaces.typed_paths import expanded, is_there
@@ -28,7 +29,10 @@ SPEC_FILE = "spec.json"
 STUDY_SCHEMA = 1
 MODELS = ("target", "draft")
 _BEGUN = ("lock", "study.json")
-"""What a driver that was killed at once left of a study, or what one that begins it now has written."""
+_PROBE_PREFIX = ".specsweep-"
+_PASSING = (TEMPORARY_PREFIX, _PROBE_PREFIX)
+"""What a driver that was killed at once left of a study, or what one that begins it now has written; with names that
+begin so while it writes."""
 
 FREE_TO_CHANGE: frozenset[KeyPath] = frozenset(
     {
@@ -155,13 +159,21 @@ def claim_study(spec: SweepSpec, home: Path) -> StudyPlace:
     """
     place = StudyPlace(home=home, folder=home / spec.study)
     _check_writable(place.folder)
-    if place.exists:
+    is_something_else = any(name not in _BEGUN and not name.startswith(_PASSING) for name in _names(place.folder))
+    if place.exists:  # looked for after what else is there, as another driver may begin it now
         check_continues(place, spec)
-    elif place.folder.exists() and any(path.name not in _BEGUN for path in place.folder.iterdir()):
+    elif is_something_else:
         raise InputError(
             f"{place.folder}: not empty and not a study ({SPEC_FILE} is missing); give another `study` name"
         )
     return place
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
 
 
 def check_continues(place: StudyPlace, spec: SweepSpec) -> None:
@@ -212,11 +224,11 @@ def kept(place: StudyPlace, spec: SweepSpec) -> Iterator[Callable[[], None]]:
     results of `spec` would not be comparable.
     """
     is_new = not place.exists
-    if is_new:
-        save_spec(place, spec)
-    else:
+    if not is_new:
         check_continues(place, spec)
     try:
+        if is_new:
+            save_spec(place, spec)
         yield lambda: save_spec(place, spec)
     except (InputError, EnvironmentProblem):
         if is_new and not place.records.trial_ids():
@@ -225,8 +237,15 @@ def kept(place: StudyPlace, spec: SweepSpec) -> Iterator[Callable[[], None]]:
 
 
 def _discard(place: StudyPlace) -> None:
-    shutil.rmtree(place.folder, ignore_errors=True)
+    """Killed in the middle of it, the next driver finds a study, or one that was just begun."""
+    last = (SPEC_FILE, *reversed(_BEGUN))
     with contextlib.suppress(OSError):
+        for path in place.folder.iterdir():
+            if path.name not in last:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for name in last:
+            (place.folder / name).unlink(missing_ok=True)
+        place.folder.rmdir()
         place.home.rmdir()
 
 
@@ -253,7 +272,7 @@ def _check_writable(folder: Path) -> None:
         existing = existing.parent
     try:
         # permission bits say nothing about root, read-only mounts or /proc: try it
-        Path(tempfile.mkdtemp(prefix=".specsweep-", dir=existing)).rmdir()
+        Path(tempfile.mkdtemp(prefix=_PROBE_PREFIX, dir=existing)).rmdir()
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror} ({existing}); set SPECSWEEP_HOME") from error
 

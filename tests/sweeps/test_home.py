@@ -1,13 +1,23 @@
 from __future__ import annotations
 
+import errno
+import itertools
 import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spec_files import write_spec
 
-from search_spaces.errors import InputError
-from sweeps.home import StudyPlace, claim_study, find_study, home_folder, save_spec, study_names
+from results import store
+from search_spaces.errors import EnvironmentProblem, InputError
+from sweeps.driver_log import driver_log
+from sweeps.home import StudyPlace, claim_study, find_study, home_folder, kept, save_spec, study_names
+from sweeps.lease import hold_folder
 from sweeps.spec import load_spec
 
 
@@ -139,6 +149,78 @@ def test_a_folder_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "home" / "case" / "thesis.tex").write_text("x")
     with pytest.raises(InputError, match="not empty and not a study"):
         claim_study(load_spec(write_spec(tmp_path)), tmp_path / "home")
+
+
+def is_killed_at(step: int, work: Callable[[], object]) -> bool:
+    """Do `work` in a process that dies before it makes, moves or removes a name for the `step`th time. False when it
+    ends before that."""
+    child = os.fork()
+    if child == 0:
+        steps = itertools.count(1)
+
+        def deadly(real: Any) -> Any:
+            def call(*args: Any, **options: Any) -> Any:
+                if next(steps) == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*args, **options)
+
+            return call
+
+        for name in ("mkdir", "open", "replace", "unlink", "rmdir"):
+            setattr(os, name, deadly(getattr(os, name)))
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def test_a_driver_may_be_killed_anywhere_while_its_study_cannot_begin(tmp_path: Path) -> None:
+    spec, home = load_spec(write_spec(tmp_path)), tmp_path / "home"
+    place = StudyPlace(home=home, folder=home / "case")
+
+    def cannot_begin() -> None:
+        with hold_folder(place.records.lock_path), kept(place, spec), driver_log(place.records):
+            place.records.open_for_write()
+            (place.folder / "study.db").touch()
+            raise InputError("search.storage: it is another study's")
+
+    for step in itertools.count(1):
+        if not is_killed_at(step, cannot_begin):
+            break
+        assert claim_study(spec, home) == place, step
+        shutil.rmtree(home, ignore_errors=True)
+    assert step > 15
+    assert not home.exists()
+
+
+def test_what_another_driver_writes_at_the_moment_is_not_something_else(tmp_path: Path) -> None:
+    spec, home = load_spec(write_spec(tmp_path)), tmp_path / "home"
+    (home / "case" / ".specsweep-a1b2").mkdir(parents=True)
+    for name in ("lock", "study.json", ".tmp-spec.json-7-0a1b"):
+        (home / "case" / name).touch()
+    assert not claim_study(spec, home).exists
+
+
+def test_a_full_disk_leaves_nothing_of_a_new_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, home = load_spec(write_spec(tmp_path)), tmp_path / "home"
+    place, written = claim_study(spec, home), []
+
+    def full(path: Path, content: bytes) -> None:
+        written.append(path.name)
+        if path == place.spec_file:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        path.write_bytes(content)
+
+    monkeypatch.setattr(store, "replace_file", full)
+    with (
+        pytest.raises(EnvironmentProblem, match="No space left on device"),
+        hold_folder(place.records.lock_path),
+        kept(place, spec),
+    ):
+        pass
+    assert written == ["study.json", "spec.json"]
+    assert not home.exists()
 
 
 @pytest.mark.parametrize("home", ["{tmp}/file/home", "/proc/none/home"])
