@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from results.measured_settings import MeasuredSetting, launch_values
@@ -26,22 +26,33 @@ class DriftPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """The relative change over the study (`change`, with its 95 % interval) and the line behind it."""
+    """The relative change from the first to the last of the baselines (`change`, with its 95 % interval) and the line
+    behind it. Nothing is known of the time before and after them: a study may go on the next day."""
 
     change: Estimate
     slope_per_s: float
-    centre_unix_s: float
+    first_unix_s: float
+    last_unix_s: float
 
     @property
     def significant(self) -> bool:
         return self.change.low > 0 or self.change.high < 0
 
     def corrected(self, value: float, at_unix_s: float) -> float:
-        """The value as it would have been in the middle of the study; unchanged when the trend is not significant."""
-        return value * math.exp(-self.slope_per_s * (at_unix_s - self.centre_unix_s)) if self.significant else value
+        """The value as it would have been in the middle between the first and the last baseline; unchanged when the
+        trend is not significant. The line is not drawn out: a value from before or after them is taken as at the nearer
+        one."""
+        if not self.significant:
+            return value
+        within = min(max(at_unix_s, self.first_unix_s), self.last_unix_s)
+        return value * math.exp(-self.slope_per_s * (within - (self.first_unix_s + self.last_unix_s) / 2))
+
+    def outside(self, times_unix_s: Iterable[float]) -> int:
+        """How many of these lie before the first or after the last baseline."""
+        return sum(not self.first_unix_s <= at <= self.last_unix_s for at in times_unix_s)
 
     def __str__(self) -> str:
-        span = f"{self.change.value:+.1%} [{self.change.low:+.1%}, {self.change.high:+.1%}] over the study"
+        span = f"{self.change.value:+.1%} [{self.change.low:+.1%}, {self.change.high:+.1%}] from first to last"
         verdict = "significant, values are corrected for it" if self.significant else "not significant"
         return f"baselines changed by {span}: {verdict}"
 
@@ -74,12 +85,13 @@ def find_drift(points: Sequence[DriftPoint]) -> Drift | None:
     deviation = math.sqrt((PRIOR_DEGREES * PRIOR_DEVIATION**2 + residuals) / degrees)
     half_width = student_t_quantile(0.975, degrees) * deviation / math.sqrt(spread)
     every_time = [point.at_unix_s for group in repeated for point in group]
-    length_s = max(every_time) - min(every_time)
-    change, low, high = (math.expm1(rate * length_s) for rate in (slope, slope - half_width, slope + half_width))
+    first, last = min(every_time), max(every_time)
+    change, low, high = (math.expm1(rate * (last - first)) for rate in (slope, slope - half_width, slope + half_width))
     return Drift(
         change=Estimate(value=change, low=low, high=high, count=len(times)),
         slope_per_s=slope,
-        centre_unix_s=(max(every_time) + min(every_time)) / 2,
+        first_unix_s=first,
+        last_unix_s=last,
     )
 
 
@@ -89,7 +101,7 @@ def baseline_drift(baselines: Sequence[MeasuredSetting], objective: Objective) -
         [
             DriftPoint(
                 group=group.effective.identity,
-                at_unix_s=one.cell.started_at_unix_s or one.record.started_at_unix_s,
+                at_unix_s=one.at_unix_s,
                 value=one.estimate.value,
             )
             for group in baselines

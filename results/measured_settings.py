@@ -103,6 +103,11 @@ class LaunchValue:
     estimate: Estimate
     factor: float = 1.0
 
+    @property
+    def at_unix_s(self) -> float:
+        """When it was measured."""
+        return self.cell.started_at_unix_s or self.record.started_at_unix_s
+
 
 def all_launch_values(
     setting: MeasuredSetting,
@@ -115,8 +120,9 @@ def all_launch_values(
         cell = objective.cell(record)
         estimate = objective.estimate(cell) if cell is not None and cell.ranked else None
         if cell is not None and estimate is not None and estimate.value > 0:
-            factor = corrected(1.0, cell.started_at_unix_s or record.started_at_unix_s)
-            values.append(LaunchValue(record=record, cell=cell, estimate=scaled(estimate, factor), factor=factor))
+            one = LaunchValue(record=record, cell=cell, estimate=estimate)
+            factor = corrected(1.0, one.at_unix_s)
+            values.append(replace(one, estimate=scaled(estimate, factor), factor=factor))
     return tuple(values)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from results.drift import MIN_POINTS
+from results.drift import MIN_POINTS, Drift
 from results.loads import load_words
-from results.objective import METRIC_WORDS
+from results.measured_settings import launch_values
+from results.objective import METRIC_WORDS, Objective
 from results.ranking import RankedSetting, Ranking
+from results.speedups import throughput_at
 from results.stats import effect_verdict
 from results.summary import Estimate
 from results.table import estimate_words, setting_words
@@ -115,13 +117,27 @@ def caveats(ranking: Ranking) -> tuple[str, ...]:
         sentences.append(f"Measured on different accelerators ({', '.join(accelerators)}): speeds do not compare.")
     sentences.append(f"Two launches of one setting differ by up to {ranking.noise}.")
     if ranking.drift is not None:
-        sentences.append(f"Drift: {ranking.drift}.")
+        sentences.append(f"Drift: {_drift_words(ranking, ranking.drift, ranking.objective)}.")
     elif ranking.baselines and all(row.launches < MIN_POINTS for row in ranking.baselines):
         sentences.append(
             f"Drift was not tested: no baseline was launched {MIN_POINTS} times (budget.baselines: {MIN_POINTS})."
         )
-    sentences += [f"Drift of the output throughput at {load_words(at)}: {one}." for at, one in ranking.other_drifts]
+    sentences += [
+        f"Drift of the output throughput at {load_words(at)}: {_drift_words(ranking, one, throughput_at(at))}."
+        for at, one in ranking.other_drifts
+    ]
     return tuple(sentences)
+
+
+def _drift_words(ranking: Ranking, drift: Drift, objective: Objective) -> str:
+    """The drift, and how much of the study it was not tested for."""
+    rows = (*ranking.settings, *ranking.baselines)
+    times = [one.at_unix_s for row in rows for one in launch_values(row.setting, objective)]
+    outside = drift.outside(times)
+    if not drift.significant or not outside:
+        return str(drift)
+    lie = "lies" if outside == 1 else "lie"
+    return f"{drift}; {outside} of {len(times)} launches {lie} before or after these and may have drifted further"
 
 
 def next_step(ranking: Ranking, suspect: RankedSetting | None, study: str, *, explained: bool = False) -> str:

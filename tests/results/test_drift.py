@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from results.drift import DriftPoint, find_drift
 
@@ -26,6 +28,22 @@ def test_a_planted_slowdown_is_found_with_its_size_and_corrected() -> None:
     assert drift.corrected(90.0, START + 7200) == pytest.approx(95.0, rel=0.01)
     assert drift.corrected(95.0, START + 3600) == pytest.approx(95.0)
     assert "corrected" in str(drift)
+
+
+@given(days=st.floats(-30, 30), change=st.floats(-0.4, 0.4))
+def test_the_trend_is_not_drawn_out_beyond_the_baselines(days: float, change: float) -> None:
+    """A study that was resumed a day later: the correction stays within what the baselines showed."""
+    drift = find_drift(points([100.0, 100.0 * (1 + change) ** 0.5, 100.0 * (1 + change)]))
+    assert drift is not None
+    at = START + days * 86400
+    factor = drift.corrected(1.0, at)
+    half = (1 + change) ** 0.5
+    assert min(half, 1 / half) - 1e-9 <= factor <= max(half, 1 / half) + 1e-9
+    if at < START:
+        assert factor == drift.corrected(1.0, START)
+    if at > START + 7200:
+        assert factor == drift.corrected(1.0, START + 7200)
+    assert drift.outside([at, START, START + 7200]) == (not START <= at <= START + 7200)
 
 
 def test_a_steady_machine_has_no_drift_and_values_stay_as_they_are() -> None:

@@ -187,6 +187,27 @@ def test_a_significant_drift_corrects_values_and_says_so() -> None:
     assert late.loads[0].over_best_baseline == pytest.approx(late.loads[0].speedup.value)
 
 
+def test_a_trial_of_another_day_is_corrected_as_at_the_last_baseline_and_told() -> None:
+    records = [
+        baseline("b1", 100.0, at_s=START),
+        baseline("b2", 90.0, at_s=START + HOUR),
+        baseline("b3", 81.0, at_s=START + 2 * HOUR),
+        trial("t1", config(RIGHT, (5, 1, 6)), 180.0, at_s=START + HOUR),
+        trial("t2", config(RIGHT, (3, 1, 4)), 81.0, at_s=START + 24 * HOUR),
+    ]
+    ranking = rank(records, Objective())
+    assert ranking.best.setting.trial_ids == ("t1",)
+    resumed = ranking.row_of("t2")
+    assert resumed.value.value == pytest.approx(90.0, rel=0.01)
+    assert resumed.loads[0].speedup.value == pytest.approx(1.0, rel=0.01)
+    told = "1 of 5 launches lies before or after these and may have drifted further."
+    assert sum(words.endswith(told) for words in caveats(ranking)) == 1
+    within = rank(records[:4], Objective())
+    assert not any("before or after" in words for words in caveats(within))
+    latency = rank(records, Objective(metric="accept_length"))
+    assert sum(words.endswith(told) for words in caveats(latency)) == 1
+
+
 def test_throughput_is_corrected_for_its_own_drift_whatever_the_objective_is() -> None:
     records = [
         baseline("b1", 100.0, at_s=START),
