@@ -115,7 +115,8 @@ class Attributes(Protocol):
 class StorageLease:
     """A lease in the study's own attributes, for storages that drivers on several machines can reach.
 
-    `beat` is to be called often; it writes every `HEARTBEAT_S`.
+    `beat` is to be called often; it looks and writes every `HEARTBEAT_S`. A driver that was held to be dead may write
+    over its successor's lease once, as the storage keeps it waiting: each looks before it writes, so one of them ends.
     """
 
     def __init__(self, study: Attributes, owner: Owner, clock: Callable[[], float] = time.time) -> None:
@@ -132,28 +133,45 @@ class StorageLease:
                     f"study {self._study.name!r}: in use by {other} (heartbeat {age_s:.0f} s ago); "
                     f"it is free {EXPIRES_S:.0f} s after its last heartbeat"
                 )
-        self.beat()
+        self._write()
 
     def beat(self) -> None:
         """A beat that the storage does not take is made up for by the next one. EnvironmentProblem once the lease may
-        have lapsed."""
-        now = self._clock()
-        if now - self._tried_at_s < HEARTBEAT_S:
+        have lapsed and the storage still does not answer, and when another driver has taken the study over."""
+        if self._clock() - self._tried_at_s < HEARTBEAT_S:
             return
-        self._tried_at_s = now
+        self._tried_at_s = self._clock()
         try:
-            self._study.set_attr(LEASE, {"owner": asdict(self._owner), "beaten_at_unix_s": now})
-            self._beaten_at_s = now
+            there = self._study.attr(LEASE)
+            if self._is_mine(there):
+                self._write()
+                return
         except EnvironmentProblem as problem:
-            if now - self._beaten_at_s >= EXPIRES_S:
+            # the storage was asked again and again meanwhile
+            if self._clock() - self._beaten_at_s >= EXPIRES_S:
                 raise
             logger.warning("a heartbeat was missed: %s", problem)
+            return
+        other = Owner(**there["owner"]) if there else "another driver, which has ended"
+        raise EnvironmentProblem(
+            f"search.storage: study {self._study.name!r}: taken over by {other}, as this driver's heartbeat was not "
+            f"seen for {EXPIRES_S:.0f} s"
+        )
+
+    def _write(self) -> None:
+        # the time before it is written, however long that takes: the others see no later one
+        now = self._tried_at_s = self._clock()
+        self._study.set_attr(LEASE, {"owner": asdict(self._owner), "beaten_at_unix_s": now})
+        self._beaten_at_s = now
+
+    def _is_mine(self, there: Any) -> bool:
+        return bool(there) and Owner(**there["owner"]) == self._owner
 
     def release(self) -> None:
         """Free the study, unless another driver has taken it over meanwhile. It lapses when the storage is gone."""
         try:
             there = self._study.attr(LEASE)
-            if there and Owner(**there["owner"]) == self._owner:
+            if self._is_mine(there):
                 self._study.set_attr(LEASE, None)
         except EnvironmentProblem as problem:
             logger.warning("the lease was not given back: %s", problem)

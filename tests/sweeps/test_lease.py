@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from results.store import StudyFolder
 from search_spaces.errors import EnvironmentProblem, InputError
@@ -205,6 +207,112 @@ def test_a_missed_heartbeat_is_made_up_for_and_a_lapsed_lease_ends_the_driver() 
         lease.beat()
     lease.release()
     DriverTime(NoSearch("s", study_of(study))).keep()
+
+
+class Waiting(Attributes):
+    """A storage that keeps its callers waiting: `at_write` happens before the next write lands."""
+
+    at_write: Callable[[], None] | None = None
+
+    def set_attr(self, name: str, value: Any) -> None:
+        happens, self.at_write = self.at_write, None
+        if happens is not None:
+            happens()
+        super().set_attr(name, value)
+
+
+def test_a_driver_that_was_succeeded_ends_and_leaves_the_lease() -> None:
+    study, now = Unreachable(), [0.0]
+    late = StorageLease(study, replace(Owner.this_process(), host="elsewhere"), lambda: now[0])
+    late.take()
+    study.gone = True
+    now[0] = EXPIRES_S - 1
+    late.beat()
+    study.gone = False
+    now[0] = EXPIRES_S
+    successor = StorageLease(study, Owner.this_process(), lambda: now[0])
+    successor.take()
+    held = study.kept[LEASE]
+    now[0] = EXPIRES_S + HEARTBEAT_S - 1
+    with pytest.raises(EnvironmentProblem, match=rf"study 's': taken over by process {os.getpid()} on "):
+        late.beat()
+    assert study.kept[LEASE] == held
+    successor.release()
+    now[0] += HEARTBEAT_S
+    with pytest.raises(EnvironmentProblem, match=r"taken over by another driver, which has ended"):
+        late.beat()
+
+
+def test_a_write_that_lands_after_the_lease_lapsed_ends_one_of_the_two() -> None:
+    study, now = Waiting(), [0.0]
+    late = StorageLease(study, replace(Owner.this_process(), host="elsewhere"), lambda: now[0])
+    successor = StorageLease(study, Owner.this_process(), lambda: now[0])
+    late.take()
+
+    def lapse() -> None:
+        now[0] = EXPIRES_S
+        successor.take()
+
+    study.at_write = lapse
+    now[0] = EXPIRES_S - 6
+    late.beat()
+    now[0] = EXPIRES_S + HEARTBEAT_S
+    with pytest.raises(EnvironmentProblem, match=r"taken over by process \d+ on elsewhere"):
+        successor.beat()
+    late.beat()
+
+
+def test_a_lease_that_lapses_while_the_storage_is_asked_again_ends_the_driver() -> None:
+    study, now = Unreachable(), [0.0]
+
+    class Slow(Unreachable):
+        def attr(self, name: str) -> Any:
+            now[0] += 24.0
+            return study.attr(name)
+
+        set_attr = study.set_attr
+
+    lease = StorageLease(Slow(), Owner.this_process(), lambda: now[0])
+    lease.take()
+    study.gone = True
+    now[0] = EXPIRES_S + 10
+    with pytest.raises(EnvironmentProblem, match="gone"):
+        lease.beat()
+
+
+BEATS = st.tuples(st.sampled_from((1.0, HEARTBEAT_S, 50.0)), st.sampled_from((0, 1)), st.booleans())
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(BEATS, min_size=3, max_size=12))
+def test_two_drivers_never_go_on_beside_each_other(beats: list[tuple[float, int, bool]]) -> None:
+    """One begins, the other takes over when it may; each reaches the storage, or not, at any beat."""
+    kept: dict[str, Any] = {}
+    now = [0.0]
+    studies = [Unreachable(), Unreachable()]
+    owners = [replace(Owner.this_process(), host=host) for host in ("one", "other")]
+    leases = [StorageLease(s, owner, lambda: now[0]) for s, owner in zip(studies, owners, strict=True)]
+    for study in studies:
+        study.kept = kept
+    leases[0].take()
+    runs = [True, False]
+
+    def go_on(i: int) -> None:
+        with contextlib.suppress(EnvironmentProblem, InputError):
+            was, runs[i] = runs[i], False
+            (leases[i].beat if was else leases[i].take)()
+            runs[i] = True
+
+    for seconds, i, gone in beats:
+        now[0] += seconds
+        studies[i].gone = gone
+        go_on(i)
+    now[0] += HEARTBEAT_S
+    for i in (0, 1):
+        studies[i].gone = False
+        if runs[i]:
+            go_on(i)
+    assert sum(runs) <= 1
 
 
 def study_of(attributes: Unreachable) -> Any:
