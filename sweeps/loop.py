@@ -21,7 +21,7 @@ from search_spaces.errors import EnvironmentProblem
 from sweeps.baselines import confirming_trials
 from sweeps.budget import Budget, Limit, Spent, launch_limit, search_limit, trials_left
 from sweeps.interrupts import StopRequest
-from sweeps.ledger import FATAL, Ledger
+from sweeps.ledger import FATAL, Ledger, counts_as_result
 from sweeps.observers import Observer
 from sweeps.progress import Standing
 from sweeps.recording import Store, record_of, write_record
@@ -33,6 +33,9 @@ from sweeps.tally import DriverTime, Tally
 from sweeps.tasks import FixedTrial, Task, open_tasks
 
 Reason = Literal["exhausted", "trials", "launches", "wall_time_s", "gain", "interrupted"]
+
+MACHINE_FAILURES = 3
+"""So many failures of kind `machine` in a row, of two settings at least, and the machine is to be mended first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,19 +91,23 @@ class SweepLoop:
         self._must_launch = must_launch
         self._ready: deque[Task] = deque()
         self._running: dict[str, Task] = {}
+        self._confirming: set[str] = set()  # what was begun of it here: more than its retries would never end
+        self._machine_failed: list[EngineConfig] = []  # one after the other, without a result in between
 
     def run(self) -> Reason:
         """Returns when nothing is left, the budget is spent, or a stop was requested; nothing runs any more then.
 
-        EnvironmentProblem when a trial shows that none could succeed here; it is recorded, and what ran beside it will
-        be begun again by the next driver.
+        EnvironmentProblem when a trial shows that none could succeed here, or several that the machine must be mended;
+        they are recorded, and they and what ran beside them will be begun again by the next driver.
         """
         self._report()
         try:
             while not self._stop.requested:
                 self._fill()
-                if not self._running and not self._confirm():
-                    return self._end()
+                if not self._running:
+                    self._search.settle_put_off()
+                    if not self._confirm():
+                        return self._end()
                 for outcome in self._pool.wait(WAIT_S):
                     self._finish(outcome)
                 self._tick()
@@ -137,10 +144,11 @@ class SweepLoop:
             return False
         records = self._store.records()
         confirming = confirming_trials(records, self._plan.objective, self._plan.confirmations, self._store.rows)
-        wanted = open_tasks(confirming, records)
+        wanted = [task for _, task in open_tasks(confirming, records) if task.base not in self._confirming]
         if not wanted:
             return False
-        self._ready.extend(task for _, task in wanted[:1])
+        self._confirming.add(wanted[0].base)
+        self._ready.append(wanted[0])
         self._fill()
         return bool(self._running)
 
@@ -188,18 +196,37 @@ class SweepLoop:
         self._tally.ended(record)
         self._ledger.end(task.config)
         self._ledger.add(record)
-        fatal = record.failure if record.failure is not None and record.failure.kind in FATAL else None
-        if fatal is not None and task.trial is not None:
-            self._study.requeue(task.trial, attempt=task.attempt, reason="interrupted")
+        problem = self._problem_of_all(record)
+        if problem is not None:
+            self._search.give_back((task,), ())
         elif self._may_retry(task, record):
             self._ready.append(task.again())
         else:
             self._tally.settled(record)
-            self._ready.extend(self._search.settle(task, record))
+            if record.failure is not None and record.failure.kind == "machine":
+                self._search.put_off(task, record)
+            else:
+                self._ready.extend(self._search.settle(task, record))
         self._observer.finished(record)
         self._report()
-        if fatal is not None:
-            raise EnvironmentProblem(f"trial {record.trial_id}: {fatal.message}")
+        if problem is not None:
+            raise EnvironmentProblem(f"trial {record.trial_id}: {problem}")
+
+    def _problem_of_all(self, record: TrialRecord) -> str | None:
+        """Why no further trial would succeed here, as far as this one's end tells; None while others may."""
+        failure = record.failure
+        if failure is None or counts_as_result(record):
+            self._machine_failed.clear()
+            self._search.settle_put_off()
+            return None
+        if failure.kind in FATAL:
+            return failure.message
+        if failure.kind != "machine":
+            return None
+        self._machine_failed.append(record.effective)
+        if len(self._machine_failed) < MACHINE_FAILURES or len(set(self._machine_failed)) < 2:
+            return None
+        return f"{failure.message} ({len(self._machine_failed)} launches in a row failed because of the machine)"
 
     def _may_retry(self, task: Task, record: TrialRecord) -> bool:
         failure = record.failure
@@ -248,7 +275,7 @@ class SweepLoop:
     def _spent(self) -> Spent:
         asked = sum(task.trial is not None for task in (*self._running.values(), *self._ready))
         return Spent(
-            trials=self._search.told + asked + self._search.following,
+            trials=self._search.told + asked + self._search.untold,
             launches=self._tally.launches,
             elapsed_s=self._time.elapsed_s,
         )

@@ -39,12 +39,14 @@ class SearchTrials:
         self._objective, self._repeats, self._answered = objective, repeats, answered
         self._enough = enough
         self._followers: defaultdict[str, list[StudyTrial]] = defaultdict(list)
+        self._put_off: list[tuple[Task, TrialRecord]] = []
         self.told = sum(_is_told(trial) for trial in study.trials())
 
     @property
-    def following(self) -> int:
-        """How many trials wait for an equal one that runs."""
-        return sum(len(trials) for trials in self._followers.values())
+    def untold(self) -> int:
+        """How many trials wait for an equal one that runs, or were put off."""
+        put_off = sum(task.trial is not None for task, _ in self._put_off)
+        return put_off + sum(len(trials) for trials in self._followers.values())
 
     @property
     def has_more(self) -> bool:
@@ -105,10 +107,22 @@ class SearchTrials:
                 left.append(search_task(trial, task.config))
         return left
 
+    def put_off(self, task: Task, record: TrialRecord) -> None:
+        """The machine failed the task, retries and all: it is not proposed again here, and settled once others show
+        whose fault that was."""
+        self._ledger.give_up(task.config)
+        self._put_off.append((task, record))
+
+    def settle_put_off(self) -> None:
+        """Others run, or none is left: what was put off is over."""
+        put_off, self._put_off = self._put_off, []
+        for task, record in put_off:
+            self.settle(task, record)
+
     def give_back(self, begun: Iterable[Task], waiting: Iterable[Task]) -> None:
-        """Requeue the trials of tasks that will not be finished here, and those that follow: the next driver asks for
-        them again."""
-        for task in begun:
+        """Requeue the trials of tasks that will not be finished here, those put off, and those that follow: the next
+        driver asks for them again."""
+        for task in (*begun, *(task for task, _ in self._put_off)):
             if task.trial is not None:
                 self._study.requeue(task.trial, attempt=task.attempt, reason="interrupted")
         for task in waiting:
@@ -118,6 +132,7 @@ class SearchTrials:
             for trial in trials:
                 self._study.requeue(trial, attempt=trial.attempt - 1, reason="interrupted")
         self._followers.clear()
+        self._put_off.clear()
 
     def _answer(self, trial: StudyTrial, record: TrialRecord) -> None:
         self._tell(trial, record, {"answered_from": record.trial_id, "effective": record.effective.identity})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from loop_sweeps import Sweep, failing
-from search_doubles import setting, succeed
+from search_doubles import fail, setting, succeed
 
 from actors.job import TrialJob, TrialOutcome
-from results.failures import Kind
+from results.failures import Failure, Kind
 from search_spaces.errors import EnvironmentProblem
 from sweeps.baselines import MAX_CONFIRMED
 from sweeps.budget import Budget
@@ -100,6 +100,70 @@ def test_a_failure_that_every_trial_would_meet_stops_the_sweep_and_loses_no_tria
     assert after.run() == "exhausted"
     assert after.store.kept[1].role == "suspect"
     assert after.store.kept[1].trial_id == "t0001-a2"
+
+
+@pytest.mark.parametrize(("retries", "launches"), [(0, 3), (1, 3), (2, 4), (5, 7)])
+@pytest.mark.parametrize("capacity", [1, 2])
+def test_a_machine_that_fails_setting_after_setting_ends_the_sweep_and_settles_none(
+    retries: int, launches: int, capacity: int
+) -> None:
+    sweep = Sweep(fixed=(), retries=retries)
+    sweep.study.add(setting(steps=2, tokens=2), role="suspect", label="suspect")
+    sweep.pool.run, sweep.pool.capacity = failing("machine"), capacity
+    with pytest.raises(EnvironmentProblem, match=r"^trial t000\d-a\d: because of machine \(\d launches in a row"):
+        sweep.run()
+    assert len(sweep.store.kept) <= launches
+    assert {value for _, value in sweep.study.told} == {"interrupted"}
+    after = sweep.again()
+    assert after.run() == "exhausted"
+    measured = [record for record in after.store.kept if record.ok]
+    assert len({record.effective for record in measured}) == len(measured) == 6
+    assert [record.role for record in measured].count("suspect") == 1
+
+
+def test_a_setting_that_alone_fails_on_the_machine_is_settled_by_the_others_that_run() -> None:
+    sweep = Sweep(fixed=())
+    sweep.pool.run = failing("machine", on=lambda job: job.trial_id.startswith("t0000"))
+    assert sweep.run() == "exhausted"
+    assert sweep.launched[:4] == ["t0000-a1", "t0000-a2", "t0000-a3", "t0001-a1"]
+    assert len(sweep.launched) == 3 + 5
+    assert (0, "machine") in sweep.study.told
+
+
+def test_trouble_with_the_machine_between_results_ends_nothing() -> None:
+    sweep = Sweep(fixed=())
+    sweep.pool.run = failing("machine", on=lambda job: int(job.trial_id[1:5]) % 2 == 0)
+    assert sweep.run() == "exhausted"
+    assert [value for _, value in sweep.study.told if isinstance(value, str)] == ["machine"] * 3
+    assert len(sweep.launched) == 3 * 3 + 3
+
+
+def test_a_setting_put_off_counts_against_the_budget_and_comes_back_after_a_stop() -> None:
+    sweep = Sweep(fixed=(), budget=Budget(trials=1))
+    sweep.pool.run = failing("machine")
+    assert sweep.run() == "trials"
+    assert sweep.launched == ["t0000-a1", "t0000-a2", "t0000-a3"]
+    assert sweep.study.told == [(0, "machine")]
+
+    sweep = Sweep(fixed=())
+
+    def stop_at_second(job: TrialJob) -> TrialOutcome:
+        if job.trial_id.startswith("t0001"):
+            sweep.stop.by = "SIGINT"
+            return fail(job, Failure(phase="launch", kind="timeout", message="late"))
+        return fail(job, Failure(phase="launch", kind="machine", message="full"))
+
+    sweep.pool.run = stop_at_second
+    assert sweep.run() == "interrupted"
+    assert sweep.study.told == [(0, "interrupted"), (1, "interrupted")]
+
+
+def test_a_confirmation_that_always_fails_is_not_tried_for_ever() -> None:
+    for kind in ("machine", "lost_actor"):
+        sweep = Sweep(confirmations=2, budget=Budget(launches=50))
+        sweep.pool.run = failing(kind, on=lambda job: job.trial_id.startswith("confirm"))
+        assert sweep.run() == "exhausted"
+        assert len(sweep.launched) == 7 + 2 * 3
 
 
 def test_a_baseline_that_was_lost_is_tried_again_in_the_next_session() -> None:
