@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -84,4 +85,4 @@ def _asked_draft_tokens(command: object) -> int | None:
     words = [part for word in words for part in word.split("=", 1)]
     flag = "--speculative-num-draft-tokens"
     value = words[words.index(flag) + 1 :][:1] if flag in words else []
-    return int(value[0]) if value and value[0].isdigit() and int(value[0]) > 0 else None
+    return int(value[0]) if value and re.fullmatch("0*[1-9][0-9]{0,8}", value[0]) else None

@@ -200,7 +200,7 @@ class StudyFolder:
 
 def _natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
     parts = re.findall(r"\d+|\D+", name)
-    return tuple((0, int(part), part) if part.isdigit() else (1, 0, part) for part in parts)
+    return tuple((0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts)
 
 
 def _launch_files(record: TrialRecord) -> dict[str, bytes]:

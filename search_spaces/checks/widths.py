@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from search_spaces.checks.context import CheckContext, Finding, error, info, warning
 from search_spaces.checks.draft_class import EAGLE3_DRAFTS, MLA_DRAFT, built_fc
 from search_spaces.versions import READ_VERSION, version_key
+
+_LAYER = re.compile(r"[0-9]{1,9}")
 
 
 def draft_class(context: CheckContext) -> list[Finding]:
@@ -114,7 +118,8 @@ def layers(context: CheckContext) -> list[Finding]:
         return [_layer_error(f"num_hidden_layers is {declared}; {MLA_DRAFT} takes 1 only", "")]
     names = [name.replace("midlayer.", "layers.0.") for name in context.draft.tensors]
     stored = {int(parts[i + 1]) for name in names for parts in [name.split(".")] for i in _layer_positions(parts)}
-    if stored and stored != set(range(declared)):
+    # the layers 0 to declared - 1, without counting them up: a config may declare any number
+    if stored and (len(stored), max(stored) + 1) != (declared, declared):
         return [
             _layer_error(
                 f"num_hidden_layers is {declared}, the weights hold layers {sorted(stored)}",
@@ -125,7 +130,7 @@ def layers(context: CheckContext) -> list[Finding]:
 
 
 def _layer_positions(parts: list[str]) -> list[int]:
-    return [i for i, part in enumerate(parts[:-1]) if part == "layers" and parts[i + 1].isdigit()]
+    return [i for i, part in enumerate(parts[:-1]) if part == "layers" and _LAYER.fullmatch(parts[i + 1])]
 
 
 def _layer_error(what: str, consequence: str) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,15 @@ def test_layers_of_the_draft(tmp_path: Path) -> None:
     report = check(tmp_path / "a", LLAMA, {**DRAFT, "num_hidden_layers": 32}, draft_tensors(), SPARSE)
     assert "layers [0]" in finding(report, "draft-layers").message
     assert "draft-layers" in ids(check(tmp_path / "b", KIMI, {**KIMI_DRAFT, "num_hidden_layers": 2}))
+
+
+def test_any_number_of_layers_may_be_declared(tmp_path: Path) -> None:
+    tracemalloc.start()
+    report = check(tmp_path, LLAMA, {**DRAFT, "num_hidden_layers": 10**7}, draft_tensors())
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "num_hidden_layers is 10000000" in finding(report, "draft-layers").message
+    assert most < 20e6
 
 
 def test_plain_model_as_a_draft(tmp_path: Path) -> None:
