@@ -26,6 +26,7 @@ from results.request_table import CellKey
 from results.speedups import LoadNumbers, load_numbers, outputs_by_load, throughput_at
 from results.study_findings import study_findings
 from results.summary import CellSummary, Estimate
+from results.switch_trust import judge_switching
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +127,7 @@ def rank(
     With rows, intervals of comparisons are paired by prompt, and outputs are compared with the baseline's when `greedy`
     (temperature 0) says that they must be the same. Cells of another workload than the study's are not compared.
     """
-    records = of_one_workload(records, objective)
+    as_measured, records = records, of_one_workload(records, objective)
     groups = measured_settings(records)
     baselines = [group for group in groups if group.effective.is_baseline]
     drift = baseline_drift(baselines, objective)
@@ -182,7 +183,9 @@ def rank(
             for load, trend in drifts.items()
             if trend is not None and trend.significant and (objective.metric, load) != ("output_throughput", at)
         ),
-        findings=study_findings(groups, rows_of=rows_of, outputs=outputs),
+        findings=study_findings(
+            groups, outputs=outputs, switching=judge_switching(as_measured, rows_of) if rows_of is not None else None
+        ),
     )
 
 

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from results.measured_settings import MeasuredSetting, RowsOf
+from results.measured_settings import MeasuredSetting
 from results.output_identity import OutputIdentity
 from results.request_table import CellKey
 from results.stats import relative_spread
-from results.switch_trust import judge_switching
+from results.switch_trust import SwitchTrust
 from search_spaces.config import Triple, layout_label
 
 SIMULATED_LAYOUTS = 3
@@ -24,13 +24,11 @@ Outputs = Mapping[str, Mapping[CellKey, OutputIdentity]]
 
 
 def study_findings(
-    groups: Sequence[MeasuredSetting], *, rows_of: RowsOf | None = None, outputs: Outputs | None = None
+    groups: Sequence[MeasuredSetting], *, switching: SwitchTrust | None = None, outputs: Outputs | None = None
 ) -> tuple[str, ...]:
     """Sentences about the study as a whole, the most serious kind first."""
     findings = [*_simulated(groups), *_recorded(groups)]
-    if rows_of is not None:
-        records = [record for group in groups for record in group.records]
-        findings += judge_switching(records, rows_of).sentences
+    findings += switching.sentences if switching is not None else ()
     findings += _outputs(groups, outputs or {})
     return tuple(findings)
 

@@ -141,21 +141,40 @@ class SwitchTrust:
 
 
 def judge_switching(records: Sequence[TrialRecord], rows_of: RowsOf) -> SwitchTrust:
-    """Compare every setting that was measured both ways, at every load at which both have a cell that is ranked."""
-    groups = measured_settings(records)
+    """Compare every setting that was measured both ways, at every load at which both have a cell that is ranked.
+
+    Each workload by itself: a corner of an isolation may be sent other prompts, and is then no repeat of the search's
+    trial. Records as they were measured: `of_one_workload` would take the corners away.
+    """
+    groups = [part for group in measured_settings(records) for part in _by_workload(group)]
     checks: list[BothWays] = []
     noise: NoiseFloor | None = None
     for group in groups:
         switched, fresh = _first_ranked(_switched(group)), _first_ranked(_fresh(group))
         for load, one in switched.items() if not group.effective.is_baseline else ():
             other = fresh.get(load)
-            if other is not None and one[1].workload_id == other[1].workload_id:
+            if other is not None:
                 noise = noise or _noise(groups, loads_of(records), rows_of)
                 checks.append(_compare(group, load, (one, other), rows_of, noise))
     return SwitchTrust(checks=tuple(checks))
 
 
 Side = tuple[TrialRecord, CellSummary]
+
+
+def _by_workload(group: MeasuredSetting) -> list[MeasuredSetting]:
+    """The setting once for each workload that it was sent, with the cells of that alone."""
+    ids = dict.fromkeys(cell.workload_id for record in group.measured for cell in record.cells)
+    return [
+        replace(
+            group,
+            records=tuple(
+                replace(record, cells=tuple(cell for cell in record.cells if cell.workload_id == workload_id))
+                for record in group.records
+            ),
+        )
+        for workload_id in ids
+    ]
 
 
 def _switched(group: MeasuredSetting) -> MeasuredSetting:

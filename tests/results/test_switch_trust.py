@@ -9,7 +9,9 @@ import pytest
 from trial_builders import cell, config, launch, row
 
 from results.cells import summarise_cell
+from results.objective import Objective
 from results.observations import CellObservation, RequestRow
+from results.ranking import rank
 from results.records import Role, TrialRecord
 from results.request_table import CellKey
 from results.summary import scaled
@@ -38,6 +40,7 @@ class Rows:
         prompts: int = 8,
         warm: bool = False,
         pid: int = 1,
+        workload_id: str = "",
     ) -> Rows:
         """One trial: `prompts` of its workload's 8 were sent, `warm` with all of them in the prefix cache."""
         trial = f"t{len(self.records)}"
@@ -50,6 +53,7 @@ class Rows:
             for i, (name, count) in enumerate(zip(PROMPTS, steps, strict=True))
         )[:prompts]
         observed: CellObservation = replace(cell(seconds=seconds, triple=CONFIG.triple), rows=rows)
+        observed = replace(observed, workload_id=workload_id or observed.workload_id)
         self._rows[trial] = {(1, None): rows}
         started = replace(launch(), pid=pid)
         if not fresh:
@@ -64,8 +68,11 @@ class Rows:
         )  # fmt: skip
         return self
 
+    def rows_of(self, trial: str) -> Mapping[CellKey, Sequence[RequestRow]]:
+        return self._rows[trial]
+
     def judge(self) -> SwitchTrust:
-        return judge_switching(self.records, lambda trial: self._rows[trial])
+        return judge_switching(self.records, self.rows_of)
 
 
 def test_equal_to_the_unit() -> None:
@@ -166,6 +173,37 @@ def test_cells_that_are_not_ranked_are_not_judged_by(fresh: bool) -> None:
     assert check.throughput_difference == pytest.approx(0.0)
     only_warm = Rows().add(warm=True).add(fresh=True)
     assert only_warm.judge().checks == ()
+
+
+GREEDY = "g" * 16
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_launches_on_two_workloads_measure_no_noise(fresh: bool) -> None:
+    """A confirmation and a corner of one setting were sent other requests: they differ, and not because of noise."""
+    rows = Rows().add(effective=OTHER, role="confirm", fresh=fresh, pid=1)
+    rows.add(effective=OTHER, role="corner", fresh=fresh, pid=2, seconds=8.01, workload_id=GREEDY)
+    (check,) = rows.add(seconds=9.5).add(fresh=True, role="check").judge().checks
+    assert not check.noise_measured
+    assert check.speed_problem is None
+
+
+@pytest.mark.parametrize("corner_is_fresh", [True, False])
+def test_a_corner_that_comes_first_does_not_take_the_check_away(corner_is_fresh: bool) -> None:
+    rows = Rows().add(role="corner", fresh=corner_is_fresh, seconds=3.0, workload_id=GREEDY)
+    (check,) = rows.add().add(fresh=True, role="check").judge().checks
+    assert (check.switched_trial, check.fresh_trial) == ("t1", "t2")
+    assert check.throughput_difference == pytest.approx(0.0)
+
+
+def test_corners_are_compared_among_themselves_and_the_report_says_so() -> None:
+    stale = [38, 37, 39, 38, 36, 38, 39, 37]
+    rows = Rows().add().add(fresh=True, role="check")
+    rows.add(role="corner", workload_id=GREEDY, steps=stale).add(role="corner", workload_id=GREEDY, fresh=True)
+    trust = rows.judge()
+    assert [(check.switched_trial, check.fresh_trial) for check in trust.checks] == [("t0", "t1"), ("t2", "t3")]
+    assert not trust.trusted
+    assert set(trust.sentences) <= set(rank(rows.records, Objective(), rows_of=rows.rows_of).findings)
 
 
 def test_what_is_not_compared() -> None:
