@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import resource
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_checkpoints import DRAFT, LLAMA, draft_tensors, header_bytes
@@ -47,6 +50,16 @@ LINES = (
     "SGLANG_SIMULATE_ACC_LEN=3.24",
     "torch.OutOfMemoryError: CUDA out of memory",
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_memory() -> Iterator[None]:
+    """What a file makes grow without end fails with its example, and takes nothing else down."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 @st.composite
