@@ -62,6 +62,13 @@ class SwitchingServer:
         self._ordered = False  # a trace or a probe is on
 
     def apply(self, config: EngineConfig) -> LaunchObservation | Failure:
+        applied = self._applied(config)
+        unchecked = self._rooms.unchecked(self._room, config) if self._room is not None else None
+        if isinstance(applied, Failure) or unchecked is None:
+            return applied
+        return replace(applied, findings=(*applied.findings, unchecked))
+
+    def _applied(self, config: EngineConfig) -> LaunchObservation | Failure:
         running = self._launch if self._server.failure_now() is None else None
         if running is not None and config == self._config and not self._ordered:
             return replace(running, weights_loaded=False)
@@ -116,6 +123,7 @@ class SwitchingServer:
     def close(self) -> None:
         self._forget()
         self._server.close()
+        self._rooms.close()
 
     def _forget(self) -> None:
         """Whatever runs now is no server to go on with."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,17 +13,20 @@ import pytest
 from server_specs import baseline, fake_spec, speculative
 from tiny_models import TinyPair
 
-from actors.engines.preflight import Resolution
+from actors.engines.guarded_process import find_leftovers
+from actors.engines.preflight import Resolution, ask_engine
 from actors.engines.rooms import Rooms
 from actors.engines.server_spec import ServerSpec
 from actors.engines.switching_server import SwitchingServer
 from actors.sglang_plugin.orders import TraceOrder
 from results.observations import LaunchObservation
 from search_spaces.config import Triple
+from search_spaces.errors import EnvironmentProblem
 
 POOLS = Triple(num_steps=5, eagle_topk=4, num_draft_tokens=16)
 CHAINS = Triple(num_steps=5, eagle_topk=1, num_draft_tokens=6)
 CHAIN, SHORT_CHAIN, TREE, LARGEST = (speculative(*n) for n in ((3, 1, 4), (1, 1, 2), (3, 4, 8), (5, 4, 16)))
+SHALLOW_TREE, CHAINS_ROOM = speculative(1, 4, 4), speculative(5, 1, 6)
 HOPPER = ["fa3", "flashinfer"]
 WHY = "with room for (5,4,16) SGLang would run attention_backend flashinfer instead of fa3"
 
@@ -102,6 +107,66 @@ def test_without_an_answer_chains_and_trees_are_kept_apart(spec: Any) -> None:
     room, why = rooms.to_launch(CHAIN)
     assert (room.triple, why) == (CHAINS, "engine.python: /nowhere/python cannot be run: No such file or directory")
     assert rooms.to_launch(TREE) == (LARGEST, None)
+
+
+NO_ANSWER = "engine.python: gave no answer"
+UNCHECKED = f"not checked whether a launch of its own would get other arguments: {NO_ANSWER}"
+
+
+@pytest.fixture
+def fails_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The first question has no answer; how many settings each question is about."""
+    asked: list[int] = []
+
+    def answer(engine: Any, device: Any, settings: Any, **rest: Any) -> Any:
+        asked.append(len(settings))
+        if len(asked) == 1:
+            raise EnvironmentProblem(NO_ANSWER)
+        return ask_engine(engine, device, settings, **rest)
+
+    monkeypatch.setattr("actors.engines.rooms.ask_engine", answer)
+    return asked
+
+
+def test_a_question_without_an_answer_is_asked_again_for_the_next_launch(spec: Any, fails_once: list[int]) -> None:
+    rooms = Rooms(spec(), POOLS)
+    assert rooms.to_launch(TREE) == (LARGEST, None)
+    assert [rooms.unchecked(LARGEST, config) for config in (TREE, LARGEST)] == [UNCHECKED, None]
+    # while the server that this was about runs, nothing is asked
+    assert rooms.difference(LARGEST, CHAIN) == NO_ANSWER
+    assert fails_once == [2]
+    assert rooms.to_launch(CHAIN) == (CHAINS_ROOM, WHY)
+    assert (rooms.unchecked(CHAINS_ROOM, CHAIN), rooms.difference(LARGEST, TREE)) == (None, None)
+
+
+def test_records_say_what_was_switched_unchecked(spec: Any, fails_once: list[int], tmp_path: Path) -> None:
+    order = (TREE, SHALLOW_TREE, SHALLOW_TREE, CHAIN, TREE)
+    seen = applied(SwitchingServer(spec(), pools=POOLS), *order)
+    assert [UNCHECKED in one.findings for one in seen] == [True, True, True, False, False]
+    assert [one.effective_args["attention_backend"] for one in seen] == 3 * ["flashinfer"] + ["fa3", "flashinfer"]
+    assert len(lines(tmp_path / "starts")) == 3
+
+
+def test_closing_ends_a_question_and_asks_no_more(spec: Any, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    hangs = tmp_path / "hangs"
+    hangs.write_text(f"#!/bin/sh\ntouch {started}\nexec sleep 100\n")
+    hangs.chmod(0o755)
+    made = spec(python=str(hangs))
+    server, seen = SwitchingServer(made, pools=POOLS), list[Any]()
+    thread = threading.Thread(target=lambda: seen.append(server.apply(CHAIN)))
+    thread.start()
+    while not started.exists():
+        assert thread.is_alive()
+        time.sleep(0.02)
+    assert find_leftovers(made.owner) != []
+    server.close()
+    assert find_leftovers(made.owner) == []
+    thread.join(timeout=20)
+    assert [(one.kind, one.message) for one in seen] == [("interrupted", "the engine is closed")]
+    started.unlink()
+    assert server.apply(CHAIN).kind == "interrupted"
+    assert not started.exists()
 
 
 def test_a_room_that_sglang_refuses_is_not_launched(spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
