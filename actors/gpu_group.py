@@ -150,7 +150,11 @@ class GpuGroup:
         engine = self._recorder(self._factory.tracer, fits=can_trace(self._engine), switches=self._factory.switches)
         if isinstance(engine, Failure):
             return failed_outcome(job, engine)
-        folder = self._traces.renew()
+        try:
+            folder = self._traces.renew()
+        except OSError as problem:
+            message = " ".join(str(problem).split())
+            return failed_outcome(job, Failure(phase="launch", kind="machine", message=message))
         outcome = run_trace(cast("TraceableEngine", engine), job, task, self._grant.device, folder)
         if outcome.failure is not None:
             self._drop_engine()

@@ -12,7 +12,7 @@ from actors.job import TraceTask, TrialJob, TrialOutcome
 from actors.outcomes import end_job
 from actors.placement import Device
 from actors.trace_transfer import signed
-from actors.tracing import TraceRequest, TracingEngine, trace_workload
+from actors.tracing import TraceOutcome, TraceRequest, TracingEngine, trace_workload
 from results.failures import Failure
 from results.topk_ties import TieRule
 from results.trace_segments import TracedFiles, find_segments
@@ -56,15 +56,35 @@ def run_trace(engine: TraceableEngine, job: TrialJob, task: TraceTask, device: D
     except (InputError, ValueError) as problem:
         failure = Failure(phase="launch", kind="bad_config", message=" ".join(str(problem).split()))
     else:
-        outcome = trace_workload(engine, request, folder)
-        made = folder / request.facts.folder_name
-        found = TracedFiles(
-            facts=replace(request.facts, workload_id=task.workload_id), folder=made, segments=find_segments(made)
-        )
+        try:
+            outcome: TraceOutcome | Failure = trace_workload(engine, request, folder)
+        except (InputError, OSError) as problem:  # the folder is empty and ours: only its disk can be to blame
+            outcome = _of_the_disk(problem)
+        try:
+            traced = _signed_files(request, task, folder, outcome)
+        except (InputError, OSError) as problem:
+            outcome = outcome if isinstance(outcome, Failure) else _of_the_disk(problem)
         if isinstance(outcome, Failure):
             failure = outcome
-            traced = signed(found) if found.segments else None
         else:
             launch = outcome.launch
-            traced = signed(replace(found, problems=outcome.problems))
     return end_job(engine, job, started_at_unix_s, launch=launch, failure=failure, traced=traced)
+
+
+def _signed_files(
+    request: TraceRequest, task: TraceTask, folder: Path, outcome: TraceOutcome | Failure
+) -> TracedFiles | None:
+    """What came out whole; None after a failure that left nothing."""
+    made = folder / request.facts.folder_name
+    found = TracedFiles(
+        facts=replace(request.facts, workload_id=task.workload_id),
+        folder=made,
+        segments=find_segments(made),
+        problems=() if isinstance(outcome, Failure) else outcome.problems,
+    )
+    return None if isinstance(outcome, Failure) and not found.segments else signed(found)
+
+
+def _of_the_disk(problem: Exception) -> Failure:
+    message = " ".join(f"the trace cannot be kept: {problem}".split())
+    return Failure(phase="measure", kind="machine", message=message)

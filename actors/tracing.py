@@ -20,7 +20,7 @@ import aiohttp
 from actors.load.server_state import flush_when_idle
 from actors.load.workload import Prompt, Workload
 from actors.sglang_plugin.orders import TraceOrder
-from results.failures import Failure
+from results.failures import Failure, Kind
 from results.observations import LaunchObservation
 from results.pool_trace_file import PoolTraceFile
 from results.topk_ties import TieRule
@@ -111,7 +111,7 @@ def trace_workload(engine: TracingEngine, request: TraceRequest, traces: Path) -
     """Trace what is not traced yet, into a folder of `traces` named after what it is.
 
     Blocks. After a Failure what was finished stays, and another call goes on there. The engine is left tracing: the
-    next `apply` ends it. InputError when the folder holds a trace of something else.
+    next `apply` ends it. InputError when the folder holds a trace of something else, OSError when nothing can be kept in it.
     """
     folder = traces / request.facts.folder_name
     write_facts(folder, request.facts)
@@ -174,12 +174,17 @@ class _Run:
         answers = asyncio.run(self._ask(prompts))
         if isinstance(answers, str):
             return self._engine.failure_now() or _failure(answers)
-        segment = PoolTraceFile(file)
+        try:
+            segment = PoolTraceFile(file)
+        except InputError as problem:
+            return self._engine.failure_now() or _failure(f"the server wrote no trace: {problem}", kind="machine")
         whole = [a for a in answers if not len(missing_positions(segment, a.request_id, a.prompt_tokens, a.length))]
         for answer in answers:
             self._check(answer)
             self._texts[answer.prompt.prompt_id] = answer.output_ids
         append_prompts(self._folder, [_traced(answer, file.name) for answer in whole])
+        if segment.trouble is not None and len(whole) < len(answers):
+            return _failure(f"the server cannot write the trace: {segment.trouble}", kind="machine")
         if segment.truncated and len(whole) < len(answers):
             return _failure(f"the trace has reached its limit of {self._request.max_bytes} bytes")
         kept = {answer.prompt.prompt_id for answer in whole}
@@ -272,5 +277,5 @@ def _traced(answer: _Answer, segment: str) -> TracedPrompt:
     )
 
 
-def _failure(message: str) -> Failure:
-    return Failure(phase="measure", kind="client", message=message)
+def _failure(message: str, kind: Kind = "client") -> Failure:
+    return Failure(phase="measure", kind=kind, message=" ".join(message.split()))

@@ -55,7 +55,7 @@ class PoolTraceFile:
         self.records: NDArray[Any] = (
             np.memmap(path, dtype=kind, mode="r", offset=offset, shape=(count,)) if count else np.empty(0, dtype=kind)
         )
-        self._index, self.truncated = _read_index(path.with_name(path.name + ".requests"))
+        self._index, self.truncated, self.trouble = _read_index(path.with_name(path.name + ".requests"))
         self._order = np.lexsort((np.arange(count), self.records["position"], self.records["request"]))
         self._sorted_requests = np.asarray(self.records["request"])[self._order]
 
@@ -97,10 +97,11 @@ def _read_header(path: Path) -> tuple[Mapping[str, Any], int]:
     return header, len(line)
 
 
-def _read_index(path: Path) -> tuple[dict[str, int], bool]:
-    """Request numbers by id, and whether the writer stopped at its limit. A half-written last line is not seen."""
+def _read_index(path: Path) -> tuple[dict[str, int], bool, str | None]:
+    """Request numbers by id, whether the writer stopped early, and the error if not for its limit. A half-written last
+    line is not seen."""
     index: dict[str, int] = {}
-    truncated = False
+    truncated, trouble = False, None
     try:
         lines = path.read_text().splitlines(keepends=True)
     except OSError as error:
@@ -110,7 +111,7 @@ def _read_index(path: Path) -> tuple[dict[str, int], bool]:
             break
         entry = json.loads(line)
         if entry.get("truncated"):
-            truncated = True
+            truncated, trouble = True, entry.get("why")
         else:
             index[entry["rid"]] = entry["index"]
-    return index, truncated
+    return index, truncated, trouble

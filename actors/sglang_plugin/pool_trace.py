@@ -9,7 +9,7 @@ File: one JSON line (version, num_steps, eagle_topk, nodes, parents), then fixed
 (request index u4, position u4, tokens i4[nodes], scores f4[nodes], parents i4[parents]). `position` is the number of
 tokens before the root, so the root is token number `position` of prompt plus output, counted from 0.
 `FILE.requests` holds one JSON line per request: index and request id; a last line `{"truncated": true}` when the limit
-was reached. A chain (topk 1) has no scores: they are written as 0.
+was reached, with the error as `why` when the disk took no more. A chain (topk 1) has no scores: they are written as 0.
 """
 
 from __future__ import annotations
@@ -157,4 +157,4 @@ class PoolTrace:
             if self._left > 0:
                 self._left = 0
                 with contextlib.suppress(OSError):
-                    self._note({"truncated": True})
+                    self._note({"truncated": True, "why": str(problem)})

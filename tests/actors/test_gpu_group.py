@@ -167,6 +167,18 @@ def test_without_switching_what_was_traced_does_not_serve_trials() -> None:
     ]
 
 
+def test_a_trace_without_room_for_its_folder_is_the_machines_failure() -> None:
+    factory = Factory(switches=True)
+    factory.trace_folder = lambda grant: Path("/dev/null/traces")  # type: ignore[method-assign]
+    outcome = GpuGroup(factory, "group0", 1, "cpu").run(job(trace=TASK))
+    assert outcome.failure is not None
+    assert (outcome.failure.kind, outcome.failure.message) == (
+        "machine",
+        "[Errno 20] Not a directory: '/dev/null/traces'",
+    )
+    assert factory.log == ["made switching"]
+
+
 def test_a_server_of_somebody_else_cannot_be_traced() -> None:
     outcome = GpuGroup(Foreign(), "group0", 1, "cpu").run(job(trace=TASK))
     assert outcome.failure is not None

@@ -87,7 +87,7 @@ def test_a_trace_ends_at_its_limit(tmp_path: Path) -> None:
     trace.stop()
     read = PoolTraceFile(file)
     assert len(read.records) == 3  # of 2252 bytes
-    assert read.truncated
+    assert (read.truncated, read.trouble) == (True, None)
 
 
 def test_a_full_disk_ends_the_trace_and_not_the_server(tmp_path: Path) -> None:
@@ -100,6 +100,8 @@ def test_a_full_disk_ends_the_trace_and_not_the_server(tmp_path: Path) -> None:
     write_round(trace, 2)
     trace.stop()
     assert file.with_name("1.pools.requests").read_text().count("truncated") == 1
+    read = PoolTraceFile(file)
+    assert (read.truncated, read.trouble) == (True, "[Errno 28] No space left on device")
 
 
 @pytest.mark.parametrize("full", ["_file", "_requests"])

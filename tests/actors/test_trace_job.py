@@ -6,6 +6,7 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from doubles.tracing_server import VOCABULARY, Traceable, text_of
 
 from actors.job import TraceTask, TrialJob
@@ -100,6 +101,24 @@ def test_what_cannot_be_traced_is_a_failure(tmp_path: Path) -> None:
     assert outcome.failure.kind == "bad_config"
     assert outcome.failure.message == "workload.temperature: a trace needs 0, not 0.7"
     assert (server.requests, outcome.traced) == (0, None)
+
+
+@pytest.mark.parametrize(
+    "writer", ["actors.tracing.write_facts", "actors.tracing.append_prompts", "actors.trace_job.signed"]
+)
+def test_a_full_disk_where_the_trace_is_kept_is_the_machines_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writer, full)
+    with Traceable() as server:
+        outcome = run_trace(server, job(TEXTS[:2]), TASK, "cpu", tmp_path)  # type: ignore[arg-type]
+    assert outcome.failure is not None
+    assert (outcome.failure.phase, outcome.failure.kind) == ("measure", "machine")
+    assert outcome.failure.message == "the trace cannot be kept: [Errno 28] No space left on device"
+    assert (server.closed, outcome.traced) == (True, None)
 
 
 def test_who_can_be_traced() -> None:

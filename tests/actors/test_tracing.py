@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,30 @@ def test_a_limit_ends_the_trace_with_what_is_whole(tmp_path: Path) -> None:
         outcome = trace_workload(server, request(workload(TEXTS), max_bytes=6000), tmp_path)
     assert isinstance(outcome, Failure)
     assert outcome.message == "the trace has reached its limit of 6000 bytes"
+
+
+@pytest.mark.parametrize(
+    ("breaks", "message"),
+    [
+        ({"why": "[Errno 28] No space left on device"}, "the server cannot write the trace: [Errno 28] No space left"),
+        ({}, "the server wrote no trace: "),
+    ],
+)
+def test_a_full_disk_where_the_server_writes_is_named(tmp_path: Path, breaks: dict[str, str], message: str) -> None:
+    with TracingServer(forgets=frozenset({PROMPT_TOKENS + 2})) as server:
+        flush = server.flush
+
+        def fill_up() -> None:
+            server._index += [json.dumps({"truncated": True} | breaks)] if breaks else []
+            flush()
+            if not breaks:
+                Path(server.orders[-1].file).write_bytes(b"")
+
+        server.flush = fill_up  # type: ignore[method-assign]
+        outcome = trace_workload(server, request(workload(TEXTS)), tmp_path)
+    assert isinstance(outcome, Failure)
+    assert (outcome.phase, outcome.kind) == ("measure", "machine")
+    assert outcome.message.startswith(message)
 
 
 def test_positions_that_never_come_are_a_problem(tmp_path: Path) -> None:
