@@ -111,7 +111,8 @@ def trace_workload(engine: TracingEngine, request: TraceRequest, traces: Path) -
     """Trace what is not traced yet, into a folder of `traces` named after what it is.
 
     Blocks. After a Failure what was finished stays, and another call goes on there. The engine is left tracing: the
-    next `apply` ends it. InputError when the folder holds a trace of something else, OSError when nothing can be kept in it.
+    next `apply` ends it. InputError when the folder holds a trace of something else, OSError when nothing can be
+    kept in it.
     """
     folder = traces / request.facts.folder_name
     write_facts(folder, request.facts)
@@ -165,7 +166,7 @@ class _Run:
         file = self._folder / f"{self._segments:04d}.pools"
         left = self._request.max_bytes - sum(old.stat().st_size for old in self._folder.glob("*.pools"))
         if left <= 0:
-            return _failure(f"the trace has reached its limit of {self._request.max_bytes} bytes")
+            return self._cut_off(None)
         order = TraceOrder(file=str(file), poison_id=self._poison(prompts), max_bytes=left)
         started = self._engine.trace(self._request.config, order)
         if isinstance(started, Failure):
@@ -183,12 +184,15 @@ class _Run:
             self._check(answer)
             self._texts[answer.prompt.prompt_id] = answer.output_ids
         append_prompts(self._folder, [_traced(answer, file.name) for answer in whole])
-        if segment.trouble is not None and len(whole) < len(answers):
-            return _failure(f"the server cannot write the trace: {segment.trouble}", kind="machine")
         if segment.truncated and len(whole) < len(answers):
-            return _failure(f"the trace has reached its limit of {self._request.max_bytes} bytes")
+            return self._cut_off(segment.trouble)
         kept = {answer.prompt.prompt_id for answer in whole}
         return [prompt for prompt in prompts if prompt.prompt_id not in kept]
+
+    def _cut_off(self, trouble: str | None) -> Failure:
+        if trouble is not None:
+            return _failure(f"the server cannot write the trace: {trouble}", kind="machine")
+        return _failure(f"the trace has reached its limit of {self._request.max_bytes} bytes")
 
     def _poison(self, prompts: Sequence[Prompt]) -> int:
         """A token that none of the texts holds, as far as they are known; the highest such id, often a rare one."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.engines.flushing import flush_when_idle
+from actors.engines.launch_log import MACHINE
 from actors.sglang_plugin.orders import (
     FOLDER_VARIABLE,
     TOKEN_VARIABLE,
@@ -56,10 +57,12 @@ class Switched:
 @dataclass(frozen=True, kw_only=True)
 class NotSwitched:
     """What the server runs now is unknown: it must be launched anew. `reason` is one line. `for_good` when no other
-    server would be switched either, as nobody answers at all or an argument forbids it."""
+    server would be switched either, as nobody has ever answered or an argument forbids it. `of_machine` when a disk is
+    to blame that is full or fails, which says nothing about switching."""
 
     reason: str
     for_good: bool = False
+    of_machine: bool = False
 
 
 def why_not_switchable(room: EngineConfig, wanted: EngineConfig) -> str | None:
@@ -99,6 +102,7 @@ class LiveControl:
         token = secrets.token_hex(16)
         self._folder = ControlFolder.create(folder, token)
         self._sequence = 0
+        self._heard = False  # some rank has answered once: the plugin loads
         self.environment = {FOLDER_VARIABLE: str(folder), TOKEN_VARIABLE: token}
 
     def forget(self) -> None:
@@ -138,7 +142,7 @@ class LiveControl:
         try:
             self._folder.give(order)
         except OSError as problem:
-            return NotSwitched(reason=f"the order cannot be written: {problem}")
+            return NotSwitched(reason=f"the order cannot be written: {problem}", of_machine=True)
         refused = flush_when_idle(base_url, timeout_s=timeout_s, patience_s=min(timeout_s, BUSY_GRACE_S))
         if refused:
             return NotSwitched(reason=refused)
@@ -149,8 +153,11 @@ class LiveControl:
             if not is_alive():
                 return NotSwitched(reason="the server died during the switch")
             if time.monotonic() > deadline:
-                return NotSwitched(reason=_silence(answers, ranks, patience_s), for_good=not answers)
+                self._heard = self._heard or bool(answers)
+                reason = _silence(answers, ranks, patience_s, heard=self._heard)
+                return NotSwitched(reason=reason, for_good=not self._heard)
             time.sleep(POLL_S)
+        self._heard = True
         return _judge(config, answers, time.monotonic() - started)
 
 
@@ -161,7 +168,8 @@ def _judge(config: EngineConfig, answers: tuple[Answer, ...], elapsed_s: float) 
     wanted["layers_to_capture"] = sorted(config.layout)
     for answer in answers:
         if answer.error is not None:
-            return NotSwitched(reason=f"rank {answer.rank}: {answer.error}")
+            blamed = MACHINE.search(answer.error) is not None
+            return NotSwitched(reason=f"rank {answer.rank}: {answer.error}", of_machine=blamed)
         for name, value in wanted.items():
             if answer.running.get(name) != value:
                 return NotSwitched(reason=f"rank {answer.rank} runs {name} {answer.running.get(name)}, not {value}")
@@ -174,7 +182,9 @@ def _judge(config: EngineConfig, answers: tuple[Answer, ...], elapsed_s: float) 
     )
 
 
-def _silence(answers: tuple[Answer, ...], ranks: int, waited_s: float) -> str:
+def _silence(answers: tuple[Answer, ...], ranks: int, waited_s: float, *, heard: bool) -> str:
+    if not answers and heard:
+        return f"no rank answered in {waited_s:g} s, as some did before: does it hang, or is its disk full?"
     if not answers:
         return f"no rank answered in {waited_s:g} s: is the plugin loaded, and does this SGLang know load_plugins?"
     return f"{len(answers)} of {ranks} ranks answered in {waited_s:g} s"

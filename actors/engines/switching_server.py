@@ -21,7 +21,7 @@ from actors.engines.rooms import Rooms
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
 from actors.sglang_plugin.orders import ProbeOrder, TraceOrder
-from results.failures import Failure
+from results.failures import Failure, Kind
 from results.observations import LaunchObservation
 from search_spaces.config import EngineConfig, Taps, Triple
 from search_spaces.dialects import Inexpressible, dialect_of
@@ -35,8 +35,8 @@ class SwitchingServer:
     Where SGLang would choose other arguments for a server with room than for the one that is asked, it is launched
     with less room, and its findings say why; `triples` are those of the sweep (see `Rooms`). A switch that fails
     becomes a launch whose findings say why; after `MAX_FAILED_SWITCHES` in a row nothing is switched any more (an
-    SGLang without the machinery), nor after one that no rank answered (a plugin that does not load), nor where an
-    argument forbids it.
+    SGLang without the machinery), nor after one that no rank answered and none before (a plugin that does not load),
+    nor where an argument forbids it. One that failed for a full disk does not count.
     """
 
     MAX_FAILED_SWITCHES = 2
@@ -107,7 +107,8 @@ class SwitchingServer:
         switched = self._switch(config, trace=trace, probe=probe)
         if isinstance(switched, NotSwitched):
             self._forget()
-            return Failure(phase="launch", kind="mismatch", message=f"cannot {what}: {switched.reason}")
+            kind: Kind = "machine" if switched.of_machine else "mismatch"
+            return Failure(phase="launch", kind=kind, message=f"cannot {what}: {switched.reason}")
         return replace(switched, weights_loaded=launches)
 
     @property
@@ -152,7 +153,8 @@ class SwitchingServer:
         """
         self._forget()
         room, less = config, None
-        if self._trusts_switches(config):
+        # a disk that took no order takes none now
+        if self._trusts_switches(config) and not (reason is not None and reason.of_machine):
             room, less = self._rooms.to_launch(config) if exact else (with_room(config, self._pools), None)
         self._control.forget()
         # anew: else a server that was launched like this would be kept, whatever it runs by now
@@ -196,8 +198,12 @@ class SwitchingServer:
         )
         if isinstance(switched, NotSwitched):
             return self._note(switched)
+        try:
+            launch = self._after_switch(config, switched)
+        except OSError as problem:
+            return self._note(NotSwitched(reason=f"the draft's config cannot be written: {problem}", of_machine=True))
         self._failed_switches, self._ordered = 0, trace is not None or probe is not None
-        self._config, self._launch = config, self._after_switch(config, switched)
+        self._config, self._launch = config, launch
         if not switched.not_freed:
             return self._launch
         left = f"the switch has not freed what ran before: {', '.join(switched.not_freed)}"
@@ -210,7 +216,10 @@ class SwitchingServer:
         return why_never_switchable({**self._spec.args, **dict(config.flags)})
 
     def _note(self, failed: NotSwitched) -> NotSwitched:
-        self._failed_switches = self.MAX_FAILED_SWITCHES if failed.for_good else self._failed_switches + 1
+        if failed.for_good:
+            self._failed_switches = self.MAX_FAILED_SWITCHES
+        elif not failed.of_machine:
+            self._failed_switches += 1
         LOG.warning("switch failed, launching instead: %s", failed.reason)
         return failed
 

@@ -80,7 +80,7 @@ class FeedProbe:
             np.savez(fresh, fed=np.concatenate(fed), taps=np.concatenate(taps, axis=1), input_ids=np.concatenate(ids))
             fresh.replace(path)
         except OSError as problem:  # the driver sees that the file is missing; the server must not die of it
-            LOG.error("specsweep: cannot write %s: %s", path, problem)
+            self._tell(f"cannot write {path}: {problem}")
 
     def _on_target(self, *args: Any, **kwargs: Any) -> Any:
         batch = batch_among(args, kwargs)

@@ -191,6 +191,16 @@ def test_a_class_that_captures_otherwise_serves_on_and_says_so(tmp_path: Path) -
     assert "Elsewhere captures in another way" in (tmp_path / "feed.0.problem").read_text()
 
 
+def test_a_full_disk_is_said_and_the_server_serves_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("numpy.savez", full)
+    plain, answer = probed(Marked(), [1, 4], tmp_path / "feed")
+    assert torch.equal(plain[0], answer[0])
+    assert (tmp_path / "feed.0.problem").read_text().endswith("feed.0.npz: [Errno 28] No space left on device")
+
+
 def test_a_class_without_a_loop_is_refused(tmp_path: Path) -> None:
     body = Body()
     del body.layers_to_capture

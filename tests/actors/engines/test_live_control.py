@@ -205,6 +205,46 @@ def test_an_order_that_cannot_be_written_is_no_switch(tmp_path: Path) -> None:
     )
     assert isinstance(outcome, NotSwitched)
     assert outcome.reason.startswith("the order cannot be written: [Errno 2]")
+    assert (outcome.for_good, outcome.of_machine) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "of_machine"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/kernels/cache'", True),
+        ("RuntimeError: no memory", False),
+    ],
+)
+def test_a_rank_that_meets_a_full_disk_says_nothing_about_switching(
+    tmp_path: Path, error: str, of_machine: bool
+) -> None:
+    control = LiveControl(tmp_path / "control")
+    with Ranks(control, [RIGHT], error=error) as server:
+        outcome = ordered(control, server.base_url)
+    assert outcome == NotSwitched(reason=f"rank 0: {error}", of_machine=of_machine)
+
+
+def test_silence_is_for_good_only_where_nobody_ever_answered(tmp_path: Path) -> None:
+    control = LiveControl(tmp_path / "control")
+    with Ranks(control, [RIGHT]) as server:
+        assert isinstance(ordered(control, server.base_url), Switched)
+    with Ranks(control, []) as server:
+        outcome = ordered(control, server.base_url)
+    assert outcome == NotSwitched(
+        reason="no rank answered in 0.3 s, as some did before: does it hang, or is its disk full?"
+    )
+
+
+def ordered(control: LiveControl, base_url: str) -> Switched | NotSwitched:
+    return control.switch(
+        base_url,
+        configuration(),
+        (-1, 2, 6),
+        ranks=1,
+        graph_batch_sizes=None,
+        timeout_s=0.3,
+        is_alive=lambda: True,
+    )
 
 
 def test_a_server_without_the_plugin_is_told_apart(tmp_path: Path) -> None:
@@ -221,3 +261,4 @@ def test_a_server_without_the_plugin_is_told_apart(tmp_path: Path) -> None:
         )
     assert isinstance(outcome, NotSwitched)
     assert "is the plugin loaded" in outcome.reason
+    assert outcome.for_good

@@ -17,7 +17,7 @@ import pytest
 from server_specs import fake_spec, speculative
 from tiny_models import TinyPair
 
-from actors.engines import live_control
+from actors.engines import live_control, switching_server
 from actors.engines.switching_server import SwitchingServer
 from actors.sglang_plugin.orders import TraceOrder
 from results.failures import Failure
@@ -135,6 +135,33 @@ def test_ranks_that_cannot_are_launched_instead(bench: Bench, on_order: str, rea
     observed = applied(server, FIRST)
     assert observed.switch_s is None
     assert any(finding.startswith(f"launched anew: {reason}") for finding in observed.findings)
+
+
+def test_a_full_disk_does_not_switch_switching_off(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = bench.server(on_order="obey")
+    applied(server, FIRST)
+
+    def full(order: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server._control._folder, "give", full)
+        for config in (THIRD, SECOND, FIRST):
+            observed = applied(server, config)
+            assert "launched anew: the order cannot be written: [Errno 28] No space left on device" in observed.findings
+            assert observed.switch_s is None
+        assert len(bench.starts) == 4
+        refused = server.trace(SECOND, TraceOrder(file="pools", poison_id=1, max_bytes=10))
+        assert isinstance(refused, Failure)
+        assert (refused.kind, server._failed_switches) == ("machine", 0)
+    assert all(applied(server, config).switch_s is not None for config in (FIRST, SECOND))
+    with monkeypatch.context() as patch:
+        patch.setattr(switching_server, "write_draft_config", lambda *_: full(None))
+        observed = applied(server, replace(FIRST, layout=(1, 3, 6)))
+    assert (
+        "launched anew: the draft's config cannot be written: [Errno 28] No space left on device" in observed.findings
+    )
+    assert server._failed_switches == 0
 
 
 def test_what_is_not_freed_and_what_graphs_cost_is_said(bench: Bench) -> None:
