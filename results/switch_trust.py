@@ -17,11 +17,11 @@ from results.launch_noise import repeated_values
 from results.loads import load_words
 from results.measured_settings import MeasuredSetting, RowsOf, loads_of, measured_settings
 from results.noise import NoiseFloor, log_half_width, noise_floor
-from results.objective import Objective
 from results.observations import LaunchObservation
 from results.paired_intervals import PairedIntervals
 from results.records import TrialRecord
 from results.request_table import CellKey
+from results.speedups import throughput_at
 from results.stats import Pair, overlapping_ratio
 from results.summary import CellSummary
 from search_spaces.config import layout_label
@@ -204,9 +204,8 @@ def _noise(groups: Sequence[MeasuredSetting], loads: Sequence[CellKey], rows_of:
     """Between equal launches, at any load. Switched and fresh ones are never taken for repeats of each other."""
     alike = [kind(group) for group in groups for kind in (_switched, _fresh)]
     intervals, values, selected = PairedIntervals(rows_of), [], False
-    for concurrency, rate in loads:
-        objective = Objective(concurrency=None if rate is not None else concurrency, request_rate=rate)
-        repeated, chosen = repeated_values(alike, objective, intervals=intervals)
+    for load in loads:
+        repeated, chosen = repeated_values(alike, throughput_at(load), intervals=intervals)
         values += repeated
         selected |= chosen
     return noise_floor(values, selected=selected)

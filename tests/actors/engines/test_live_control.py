@@ -194,15 +194,7 @@ def test_a_switch_counts_only_when_every_rank_runs_the_order(
 def test_an_order_that_cannot_be_written_is_no_switch(tmp_path: Path) -> None:
     control = LiveControl(tmp_path / "control")
     (tmp_path / "control").rmdir()
-    outcome = control.switch(
-        "http://127.0.0.1:1",
-        configuration(),
-        None,
-        ranks=1,
-        graph_batch_sizes=None,
-        timeout_s=0.3,
-        is_alive=lambda: True,
-    )
+    outcome = ordered(control, "http://127.0.0.1:1")
     assert isinstance(outcome, NotSwitched)
     assert outcome.reason.startswith("the order cannot be written: [Errno 2]")
     assert (outcome.for_good, outcome.of_machine) == (False, True)
@@ -250,15 +242,7 @@ def ordered(control: LiveControl, base_url: str) -> Switched | NotSwitched:
 def test_a_server_without_the_plugin_is_told_apart(tmp_path: Path) -> None:
     control = LiveControl(tmp_path / "control")
     with Ranks(control, []) as server:
-        outcome = control.switch(
-            server.base_url,
-            configuration(),
-            None,
-            ranks=1,
-            graph_batch_sizes=None,
-            timeout_s=0.3,
-            is_alive=lambda: True,
-        )
+        outcome = ordered(control, server.base_url)
     assert isinstance(outcome, NotSwitched)
     assert "is the plugin loaded" in outcome.reason
     assert outcome.for_good
