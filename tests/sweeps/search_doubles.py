@@ -76,6 +76,10 @@ def study_in(folder: Path | None, ledger: Ledger, space: SearchSpace = SPACE, **
     return open_study(url, "s", **(options | changes))
 
 
+def trials_of(study: SearchStudy) -> list[tuple[int, str]]:
+    return [(trial.number, trial.state) for trial in study.trials()]
+
+
 class MemoryStore:
     """Records in a list; refuses to write one twice, as the real one does."""
 

@@ -1,0 +1,83 @@
+"""The traces that an isolation makes beside its probes: which, how deep, and once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from isolation_doubles import SUSPECT, ProbingPool, isolation, measure, run, server, study_place
+from trial_builders import WORKLOAD
+
+from results.study_surface import traces_path
+from results.trace_launches import read_trace_launches
+from results.traces import TracedPrompt, TraceFacts, append_prompts, write_facts
+from sweeps.home import StudyPlace
+from sweeps.isolation_view import plan_json, show_plan
+
+place = pytest.fixture(study_place)
+
+
+def test_traces_at_both_tp_sizes_are_made_once_beside_the_probes(place: StudyPlace) -> None:
+    measure(place, server(), "t0000")
+    measure(place, SUSPECT, "t0001")
+    found = isolation(place, trace=True)
+    plan = found.plan()
+    assert [(trace.config, len(trace.left)) for trace in plan.traces] == [
+        (SUSPECT, 2),
+        (replace(SUSPECT, tp_size=1), 2),
+    ]
+    assert plan_json("case", plan)["traces"][0] == {
+        "layout": "2,16,29", "tp_size": 2, "eagle_topk": 1, "num_steps": 1, "prompts_left": 2, "prompts_done": 0,
+    }  # fmt: skip
+    assert "would trace layout 2,16,29, tp 2, topk 1, 1 steps, 2 prompts" in show_plan(plan)
+    pool = ProbingPool()
+    done = run(found, pool)
+    assert done is not None
+    # the corners end at tp 2, whose server is traced and probed; then tp 1
+    recorded = [
+        ("trace" if job.trace else "probe", job.config.tp_size)
+        for job in pool.launched
+        if job.trace is not None or job.probe_tokens is not None
+    ]
+    assert recorded == [("trace", 2), ("probe", 2), ("probe", 1), ("trace", 1)]
+    isolated = found.conclude(done)
+    (agreement,) = isolated.case.agreements
+    assert (agreement.tp_sizes, agreement.prompts, agreement.by_depth) == ((1, 2), 2, (1.0,))
+    kept = json.loads((place.folder / "isolate.json").read_text())
+    assert kept["gap"]["traced_agreement"][0]["tp_sizes"] == [1, 2]
+    evidence = next(row["evidence"] for row in kept["verdicts"] if row["cause"] == "parallelism")
+    assert "traced at tp 1 and 2 with layout 2,16,29 at topk 1: the draft proposes the same at 100.0%" in evidence
+    # what is traced is not traced again, and what it cost is known
+    again = isolation(place, trace=True).plan()
+    assert (again.traces, again.needs_servers) == ((), False)
+    assert [job.ended for job in read_trace_launches(traces_path(place.records)).jobs] == [True, True]
+
+
+def test_nothing_is_traced_unasked_or_at_tp_1(place: StudyPlace) -> None:
+    measure(place, server(tp=1), "t0000")
+    measure(place, replace(SUSPECT, tp_size=1), "t0001")
+    measure(place, SUSPECT, "t0002")
+    assert isolation(place).plan().traces == ()
+    assert isolation(place, trace=True, suspect="t0001-a1").plan().traces == ()
+    assert len(isolation(place, trace=True, suspect="t0002-a1").plan().traces) == 2
+
+
+def test_the_suspect_is_traced_as_deep_as_what_is_there(place: StudyPlace) -> None:
+    """A study that follows its surface has traced tp 1 at the greatest steps of its space."""
+    measure(place, server(), "t0000")
+    measure(place, SUSPECT, "t0001")
+    found = isolation(place, trace=True)
+    facts = TraceFacts(
+        layout=(2, 16, 29), tp_size=1, eagle_topk=1, num_steps=3, workload_id=found.workload.workload_id,
+        ties="lowest_index",
+    )  # fmt: skip
+    folder = traces_path(place.records) / facts.folder_name
+    write_facts(folder, facts)
+    texts = [
+        TracedPrompt(prompt_id=prompt.prompt_id, request_id="", segment="", prompt_tokens=1, length=2, output_ids=(1,))
+        for prompt in WORKLOAD.prompts
+    ]
+    append_prompts(folder, texts)
+    (left,) = found.plan().traces
+    assert left.config == server((2, 16, 29), 3)
