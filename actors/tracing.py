@@ -7,19 +7,16 @@ prompts are noted as done, so a trace that was interrupted goes on after the las
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import aiohttp
-
-from actors.load.server_state import flush_when_idle
 from actors.load.workload import Prompt, Workload
 from actors.sglang_plugin.orders import TraceOrder
+from actors.trace_requests import Answers, TracedAnswer, ask_prompts
 from results.failures import Failure, Kind
 from results.observations import LaunchObservation
 from results.pool_trace_file import PoolTraceFile
@@ -30,7 +27,6 @@ from search_spaces.errors import InputError
 
 LOG = logging.getLogger(__name__)
 
-FLUSH_TIMEOUT_S = 60.0
 MAX_PASSES = 3
 """How often a prompt is traced before it is given up. The second pass knows the text, so its poison cannot hit."""
 
@@ -110,9 +106,9 @@ def tracing_config(config: EngineConfig, *, num_steps: int, eagle_topk: int) -> 
 def trace_workload(engine: TracingEngine, request: TraceRequest, traces: Path) -> TraceOutcome | Failure:
     """Trace what is not traced yet, into a folder of `traces` named after what it is.
 
-    Blocks. After a Failure what was finished stays, and another call goes on there. The engine is left tracing: the
-    next `apply` ends it. InputError when the folder holds a trace of something else, OSError when nothing can be
-    kept in it.
+    Blocks. A prompt that the server refuses is a problem of the outcome, not its end. After a Failure what was finished
+    stays, and another call goes on there. The engine is left tracing: the next `apply` ends it. InputError when the
+    folder holds a trace of something else, OSError when nothing can be kept in it.
     """
     folder = traces / request.facts.folder_name
     write_facts(folder, request.facts)
@@ -126,15 +122,6 @@ def trace_workload(engine: TracingEngine, request: TraceRequest, traces: Path) -
     return TraceOutcome(
         folder=folder, prompts=len(read_prompts(folder)), problems=tuple(run.problems), launch=run.launch
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Answer:
-    prompt: Prompt
-    request_id: str
-    prompt_tokens: int
-    output_ids: tuple[int, ...]
-    length: int
 
 
 class _Run:
@@ -172,22 +159,31 @@ class _Run:
         if isinstance(started, Failure):
             return started
         self.launch = self.launch or started
-        answers = asyncio.run(self._ask(prompts))
-        if isinstance(answers, str):
-            return self._engine.failure_now() or _failure(answers)
+        asked = asyncio.run(self._ask(prompts))
+        if isinstance(asked, Failure):
+            return asked
+        for problem in asked.problems:
+            self._note(problem)
+        return self._keep(file, asked.answers) if asked.answers else []
+
+    def _keep(self, file: Path, answers: Sequence[TracedAnswer]) -> list[Prompt] | Failure:
+        """Note the answers that are whole in a finished segment; returns the prompts of the others."""
         try:
             segment = PoolTraceFile(file)
         except InputError as problem:
             return self._engine.failure_now() or _failure(f"the server wrote no trace: {problem}", kind="machine")
-        whole = [a for a in answers if not len(missing_positions(segment, a.request_id, a.prompt_tokens, a.length))]
+        whole = []
         for answer in answers:
+            length = self._length(answer.prompt, answer.output_ids)
+            if not len(missing_positions(segment, answer.request_id, answer.prompt_tokens, length)):
+                whole.append(_traced(answer, length, file.name))
             self._check(answer)
             self._texts[answer.prompt.prompt_id] = answer.output_ids
-        append_prompts(self._folder, [_traced(answer, file.name) for answer in whole])
+        append_prompts(self._folder, whole)
         if segment.truncated and len(whole) < len(answers):
             return self._cut_off(segment.trouble)
-        kept = {answer.prompt.prompt_id for answer in whole}
-        return [prompt for prompt in prompts if prompt.prompt_id not in kept]
+        kept = {traced.prompt_id for traced in whole}
+        return [answer.prompt for answer in answers if answer.prompt.prompt_id not in kept]
 
     def _cut_off(self, trouble: str | None) -> Failure:
         if trouble is not None:
@@ -200,43 +196,17 @@ class _Run:
         free = (token for token in range(self._request.vocabulary - 1, -1, -1) if token not in said)
         return next(free, 0)
 
-    async def _ask(self, prompts: Sequence[Prompt]) -> list[_Answer] | str:
-        """All answers, with the server flushed and so the segment on the disk; or what went wrong, in one line."""
-        gate = asyncio.Semaphore(self._request.concurrency)
-        timeout = aiohttp.ClientTimeout(total=self._request.workload.request_timeout_s)
-        async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
-            try:
-                answers = await asyncio.gather(*(self._ask_one(session, gate, prompt) for prompt in prompts))
-            except (TimeoutError, aiohttp.ClientError, OSError, ValueError, KeyError) as problem:
-                return " ".join(f"a traced request failed: {problem or type(problem).__name__}".split())
-            trouble = await flush_when_idle(session, self._engine.base_url, timeout_s=FLUSH_TIMEOUT_S)
-        return f"the traced server did not flush: {trouble}" if trouble else answers
-
-    async def _ask_one(self, session: aiohttp.ClientSession, gate: asyncio.Semaphore, prompt: Prompt) -> _Answer:
-        """Some tokens more than the answer has: the last round's drafts are judged by what would have followed."""
-        workload, triple = self._request.workload, self._request.config.triple
+    async def _ask(self, prompts: Sequence[Prompt]) -> Answers | Failure:
+        triple = self._request.config.triple
         assert triple is not None
-        request_id = f"{prompt.prompt_id}-{self._segments}"
-        body = {
-            "text": prompt.text,
-            "rid": request_id,
-            "sampling_params": {
-                "temperature": 0,
-                "max_new_tokens": workload.max_new_tokens + triple.num_steps,
-                "ignore_eos": True,
-            },
-        }
-        async with gate, session.post(self._engine.base_url + workload.endpoint, json=body) as response:
-            content: dict[str, Any] = await response.json(content_type=None)
-            if response.status != 200:
-                raise ValueError(f"HTTP {response.status}: {json.dumps(content)[:200]}")
-        ids = tuple(content["output_ids"])
-        return _Answer(
-            prompt=prompt,
-            request_id=request_id,
-            prompt_tokens=int(content["meta_info"]["prompt_tokens"]),
-            output_ids=ids,
-            length=self._length(prompt, ids),
+        return await ask_prompts(
+            prompts,
+            base_url=self._engine.base_url,
+            workload=self._request.workload,
+            concurrency=self._request.concurrency,
+            num_steps=triple.num_steps,
+            name=str(self._segments),
+            failure_now=self._engine.failure_now,
         )
 
     def _length(self, prompt: Prompt, ids: Sequence[int]) -> int:
@@ -254,7 +224,7 @@ class _Run:
             self._note(f"prompt {prompt.prompt_id}: the baseline ended it after {length} tokens, not after {ours}")
         return length
 
-    def _check(self, answer: _Answer) -> None:
+    def _check(self, answer: TracedAnswer) -> None:
         """Compare with the baseline's text and with an earlier pass."""
         known = self._texts.get(answer.prompt.prompt_id)
         if known is None:
@@ -270,13 +240,13 @@ class _Run:
             self.problems.append(problem)
 
 
-def _traced(answer: _Answer, segment: str) -> TracedPrompt:
+def _traced(answer: TracedAnswer, length: int, segment: str) -> TracedPrompt:
     return TracedPrompt(
         prompt_id=answer.prompt.prompt_id,
         request_id=answer.request_id,
         segment=segment,
         prompt_tokens=answer.prompt_tokens,
-        length=answer.length,
+        length=length,
         output_ids=answer.output_ids,
     )
 

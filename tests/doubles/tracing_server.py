@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import zlib
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -34,9 +35,19 @@ def text_of(prompt: str, tokens: int) -> list[int]:
 
 
 class TracingServer:
-    """A `TracingEngine`. `dies_after` requests it stops answering; `forgets` are positions it never writes."""
+    """A `TracingEngine`. `dies_after` requests it stops answering; `forgets` are positions it never writes.
 
-    def __init__(self, *, dies_after: int | None = None, forgets: frozenset[int] = frozenset()) -> None:
+    `refuse` gives the HTTP status for a request; 0 breaks the connection.
+    """
+
+    def __init__(
+        self,
+        *,
+        dies_after: int | None = None,
+        forgets: frozenset[int] = frozenset(),
+        refuse: Callable[[dict[str, Any]], int] = lambda body: 200,
+    ) -> None:
+        self.refuse = refuse
         self.orders: list[TraceOrder] = []
         self.requests = 0
         self.most_at_once = 0
@@ -148,6 +159,12 @@ def _handler(server: TracingServer) -> type[BaseHTTPRequestHandler]:
             if self.path == "/flush_cache":
                 server.flush()
                 self._answer(200, {})
+                return
+            status = server.refuse(json.loads(body))
+            if status != 200:
+                self.close_connection = True
+                if status:
+                    self._answer(status, {"error": "not this one"})
                 return
             answer = server.generate(json.loads(body))
             self._answer(200 if answer else 500, answer or {"error": "gone"})
