@@ -6,22 +6,20 @@ difference beyond that means that the traces are not of what is measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from results.observations import RequestRow
 from results.records import TrialRecord
 from results.request_table import CellKey
-from results.surface import SurfacePoint
+from results.traced_points import Points
 from search_spaces.config import Taps, Triple, layout_label
 
 TOLERATED_ROUNDS = 0.05
 """The relative difference in verify steps from which on a setting counts as mispredicted."""
 MAX_MISPREDICTED = 3
 """So many mispredicted settings, and accept lengths from the traces are not believed any more."""
-
-Points = Mapping[tuple[Taps, Triple], SurfacePoint]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,15 +63,6 @@ class RoundsCheck:
             "predicted": self.predicted,
             "measured": self.measured,
         }
-
-
-def points_by_setting(points: Iterable[SurfacePoint]) -> Points:
-    """Replayed points, of the smallest TP size at which a setting was traced: TP should not change them."""
-    found: dict[tuple[Taps, Triple], SurfacePoint] = {}
-    for point in sorted(points, key=lambda point: point.tp_size):
-        if point.method == "replay":
-            found.setdefault((point.layout, point.triple), point)
-    return found
 
 
 def check_rounds(

@@ -7,7 +7,7 @@ is the round time's. Every measurement is compared with what was predicted for i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
@@ -16,7 +16,7 @@ import numpy as np
 from results.step_samples import StepSample
 from results.step_terms import Floats, RoundKind
 from results.step_time import StepTimeModel, fit_step_time
-from results.surface import SurfacePoint
+from results.traced_points import Points
 from search_spaces.config import Triple, layout_label
 
 NORMAL = NormalDist()
@@ -39,12 +39,11 @@ class AcceptLengths:
     values: Mapping[tuple[str, Triple], float] = field(repr=False)
 
     @classmethod
-    def of(cls, points: Iterable[SurfacePoint]) -> AcceptLengths:
-        """From a surface; where a setting is both replayed and estimated, the replay counts."""
-        values: dict[tuple[str, Triple], float] = {}
-        for point in sorted(points, key=lambda point: point.method, reverse=True):
-            values[layout_label(point.layout), point.triple] = point.accept_length.value
-        return cls(values=values)
+    def of(cls, points: Points) -> AcceptLengths:
+        """Of the traced points that count."""
+        return cls(
+            values={(layout_label(layout), triple): it.accept_length.value for (layout, triple), it in points.items()}
+        )
 
     def of_setting(self, setting: PredictedSetting) -> float | None:
         """None where no trace covers it."""

@@ -9,7 +9,8 @@ from results.acceptance import counter_problem, pooled_histogram
 from results.records import TrialRecord
 from results.store import TRACES_FOLDER, StudyFolder
 from results.surface import SurfacePoint, surfaces_of, survival_points
-from results.traces import Trace, find_traces
+from results.traced_points import once_each
+from results.traces import find_traces
 from search_spaces.config import Taps, Triple
 
 SURFACE_FILE = "surface.json"
@@ -27,7 +28,9 @@ def study_surface(study: StudyFolder, draft_tokens: Iterable[int] | None = None)
     traced chain needs no estimate; else the deepest measured chain of a layout and TP size gives one. InputError for a
     damaged trace or record.
     """
-    exact = _once_each(surfaces_of(_best_first(find_traces(traces_path(study))), draft_tokens))
+    deepest_first = sorted(find_traces(traces_path(study)), key=lambda trace: -trace.facts.num_steps)
+    # layout by layout as `specsweep surface` shows them
+    exact = sorted(once_each(surfaces_of(deepest_first, draft_tokens)), key=_place)
     traced = {(point.layout, point.tp_size) for point in exact if point.triple.eagle_topk == 1}
     estimates: list[SurfacePoint] = []
     for (layout, tp_size), record in sorted(_deepest_chains(study.records()).items()):
@@ -35,18 +38,6 @@ def study_surface(study: StudyFolder, draft_tokens: Iterable[int] | None = None)
             histograms = _histograms(study, record, record.effective.triple)
             estimates += survival_points(layout, tp_size, record.effective.triple.num_steps, histograms)
     return (*exact, *estimates)
-
-
-def _best_first(traces: Iterable[Trace]) -> list[Trace]:
-    return sorted(traces, key=lambda trace: (-len(trace.prompts), -trace.facts.num_steps))
-
-
-def _once_each(points: Iterable[SurfacePoint]) -> tuple[SurfacePoint, ...]:
-    """The first of each setting, layout by layout as `specsweep surface` shows them."""
-    kept: dict[tuple[Taps, int, Triple], SurfacePoint] = {}
-    for point in points:
-        kept.setdefault((point.layout, point.tp_size, point.triple), point)
-    return tuple(sorted(kept.values(), key=_place))
 
 
 def _place(point: SurfacePoint) -> tuple[Taps, int, int, Triple]:

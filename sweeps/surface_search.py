@@ -11,14 +11,14 @@ from typing import Protocol
 
 from results.measured_settings import RowsOf
 from results.other_loads import rounds_at_other_loads
-from results.predicted_rounds import Points, RoundsCheck, check_rounds, points_by_setting, rounds_problem
+from results.predicted_rounds import RoundsCheck, check_rounds, rounds_problem
 from results.prediction import AcceptLengths, Comparison, Trust
 from results.records import TrialRecord
 from results.search_notes import SearchNotes, comparison_row, read_notes, write_notes
 from results.store import StudyFolder
 from results.study_surface import study_surface, traces_path
-from results.surface import SurfacePoint
 from results.trace_launches import read_trace_launches
+from results.traced_points import Points, points_that_count
 from search_spaces.errors import InputError
 from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
@@ -77,17 +77,17 @@ class SurfaceSearch:
         self.notes = replace(self._billed(), traces=tuple(trace.to_json() for trace in run.traces))
         sizes = {config.triple.num_draft_tokens for config in self._legal.configs if config.triple is not None}
         try:
-            points = _alike([p for p in study_surface(self._folder, sorted(sizes)) if p.method == "replay"])
+            points = points_that_count(study_surface(self._folder, sorted(sizes)))
             problem = "" if points else "nothing could be traced"
         except InputError as error:
-            points, problem = [], str(error)
+            points, problem = {}, str(error)
         if not points and run.stopped:
             return  # no word on whether this can be traced, and the session ends
         if problem:
             reasons = {trace.failure.message for trace in run.failures if trace.failure is not None}
             self.fall_back("; ".join([problem, *sorted(reasons)]))
             return
-        self._lengths = AcceptLengths.of(points)
+        self._points, self._lengths = points, AcceptLengths.of(points)
         self._sampler = SurfaceSampler(
             self._lengths,
             candidates_of(self._legal),
@@ -98,7 +98,6 @@ class SurfaceSearch:
             is_open=self._ledger.is_open,
         )
         self._study.follow(self._sampler)
-        self._points = points_by_setting(points)
         for record in records:
             self._take(record)
         self.notes = replace(self.notes, fallback=None)
@@ -188,12 +187,6 @@ class SurfaceSearch:
 
     def standing(self, standing: Standing) -> None:
         """Nothing."""
-
-
-def _alike(points: Sequence[SurfacePoint]) -> list[SurfacePoint]:
-    """Without traces that ended early: on a few prompts of many, accept lengths cannot be held against the others'."""
-    most = max((point.accept_length.count for point in points), default=0)
-    return [point for point in points if 2 * point.accept_length.count >= most]
 
 
 def prices_of(records: Sequence[TrialRecord]) -> Prices:

@@ -1,0 +1,37 @@
+"""Which traced point counts for a setting, where a study traced it more than once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from results.surface import SurfacePoint
+from search_spaces.config import Taps, Triple
+
+Points = Mapping[tuple[Taps, Triple], SurfacePoint]
+"""The one point that counts for a layout and triple. TP size is no part of it: it should not change what is accepted,
+and is checked elsewhere (`results.tp_agreement`)."""
+
+
+def once_each(points: Iterable[SurfacePoint]) -> tuple[SurfacePoint, ...]:
+    """One point for each layout, TP size and triple: that of the most prompts, of equals the one that comes first."""
+    kept: dict[tuple[Taps, int, Triple], SurfacePoint] = {}
+    for point in points:
+        key = point.layout, point.tp_size, point.triple
+        if key not in kept or kept[key].accept_length.count < point.accept_length.count:
+            kept[key] = point
+    return tuple(kept.values())
+
+
+def points_that_count(points: Iterable[SurfacePoint]) -> Points:
+    """Of the replayed points the one of the smallest TP size for each setting, there the one of the most prompts.
+
+    Traces that ended early are left out: on less than half of the prompts that others have, accept lengths cannot be
+    held against theirs.
+    """
+    replayed = [point for point in points if point.method == "replay"]
+    most = max((point.accept_length.count for point in replayed), default=0)
+    alike = [point for point in replayed if 2 * point.accept_length.count >= most]
+    found: dict[tuple[Taps, Triple], SurfacePoint] = {}
+    for point in sorted(once_each(alike), key=lambda point: point.tp_size):
+        found.setdefault((point.layout, point.triple), point)
+    return found
