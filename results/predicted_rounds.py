@@ -13,6 +13,8 @@ from typing import Any
 from results.observations import RequestRow
 from results.records import TrialRecord
 from results.request_table import CellKey
+from results.round_disagreements import Disagreement, RequestRounds, disagreement_sentence, disagreements
+from results.surface import SurfacePoint
 from results.traced_points import Points
 from search_spaces.config import Taps, Triple, layout_label
 
@@ -24,7 +26,10 @@ MAX_MISPREDICTED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsCheck:
-    """One measured load of one trial. `equal_prompts` of `prompts` took exactly the predicted verify steps."""
+    """One measured load of one trial. `equal_prompts` of `prompts` took exactly the predicted verify steps.
+
+    `disagreements` lists those that did not, the furthest off first; not all of them where they are many.
+    """
 
     trial_id: str
     layout: Taps
@@ -35,6 +40,7 @@ class RoundsCheck:
     equal_prompts: int
     predicted: int
     measured: int
+    disagreements: tuple[Disagreement, ...] = ()
 
     @property
     def relative_error(self) -> float:
@@ -62,6 +68,7 @@ class RoundsCheck:
             "equal_prompts": self.equal_prompts,
             "predicted": self.predicted,
             "measured": self.measured,
+            "disagreements": [one.to_json() for one in self.disagreements],
         }
 
 
@@ -75,32 +82,44 @@ def check_rounds(
     point = points.get((config.layout, config.triple))
     if point is None:
         return ()
-    traced = zip(point.prompt_ids, point.tokens_by_prompt, point.rounds_by_prompt, strict=True)
-    predicted = {(prompt, tokens): rounds for prompt, tokens, rounds in traced}
-    checks = []
-    for load, requests in rows.items():
-        pairs = [
-            (predicted[row.prompt_id, row.completion_tokens], row.verify_steps)
-            for row in requests
-            if row.error is None
-            and row.verify_steps is not None
-            and (row.prompt_id, row.completion_tokens) in predicted
-        ]
-        if pairs:
-            checks.append(
-                RoundsCheck(
-                    trial_id=record.trial_id,
-                    layout=config.layout,
-                    triple=config.triple,
-                    tp_size=config.tp_size,
-                    load=load,
-                    prompts=len(pairs),
-                    equal_prompts=sum(expected == took for expected, took in pairs),
-                    predicted=sum(expected for expected, _ in pairs),
-                    measured=sum(took for _, took in pairs),
+    found = ((load, _paired(requests, point)) for load, requests in rows.items())
+    return tuple(
+        RoundsCheck(
+            trial_id=record.trial_id,
+            layout=config.layout,
+            triple=config.triple,
+            tp_size=config.tp_size,
+            load=load,
+            prompts=len(pairs),
+            equal_prompts=sum(pair.predicted == pair.measured for pair in pairs),
+            predicted=sum(pair.predicted for pair in pairs),
+            measured=sum(pair.measured for pair in pairs),
+            disagreements=disagreements(pairs),
+        )
+        for load, pairs in found
+        if pairs
+    )
+
+
+def _paired(requests: Sequence[RequestRow], point: SurfacePoint) -> list[RequestRounds]:
+    """Requests whose answer is as long as the traced one: of another one the trace does not say the verify steps."""
+    texts = point.texts or ((),) * len(point.prompt_ids)
+    whole = zip(point.prompt_ids, point.tokens_by_prompt, point.rounds_by_prompt, texts, strict=True)
+    traced = {(prompt, tokens): (rounds, text) for prompt, tokens, rounds, text in whole}
+    paired = []
+    for row in requests:
+        known = traced.get((row.prompt_id, row.completion_tokens))
+        if row.error is None and row.verify_steps is not None and known is not None:
+            paired.append(
+                RequestRounds(
+                    prompt_id=row.prompt_id,
+                    predicted=known[0],
+                    measured=row.verify_steps,
+                    traced_text=known[1],
+                    text=row.output_ids,
                 )
             )
-    return tuple(checks)
+    return paired
 
 
 def rounds_problem(checks: Sequence[RoundsCheck]) -> str | None:
@@ -130,4 +149,5 @@ def rounds_sentences(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
             f"{worst['eagle_topk']},{worst['num_draft_tokens']}) tp {worst['tp_size']}, "
             f"concurrency {worst['concurrency']})"
         )
-    return (text,)
+    why = disagreement_sentence(rows)
+    return (text,) if why is None else (text, why)

@@ -37,22 +37,31 @@ class AcceptLengths:
     """Accept lengths by layout label and triple. TP size does not matter for them; it is checked elsewhere."""
 
     values: Mapping[tuple[str, Triple], float] = field(repr=False)
+    of_trials: Mapping[str, float] = field(default_factory=dict, repr=False)
+    """By trial id, over the requests that a trial sent: not all traced prompts where its cell stopped early."""
 
     @classmethod
-    def of(cls, points: Points) -> AcceptLengths:
-        """Of the traced points that count."""
-        return cls(
-            values={(layout_label(layout), triple): it.accept_length.value for (layout, triple), it in points.items()}
-        )
+    def of(cls, points: Points, of_trials: Mapping[str, float]) -> AcceptLengths:
+        """Of the traced points that count. `of_trials` may grow: it is looked at when it is needed."""
+        values = {(layout_label(layout), triple): it.accept_length.value for (layout, triple), it in points.items()}
+        return cls(values=values, of_trials=of_trials)
 
     def of_setting(self, setting: PredictedSetting) -> float | None:
         """None where no trace covers it."""
         return self.values.get((setting.layout, setting.triple))
 
+    def over_all_prompts(self, throughput: float, setting: PredictedSetting, trial_id: str | None) -> float:
+        """A trial's throughput as its rounds would give it on all traced prompts, which predictions are for."""
+        whole, sent = self.of_setting(setting), self.of_trials.get(trial_id or "")
+        return throughput if whole is None or sent is None else throughput * whole / sent
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A finished measurement of a setting's throughput, in any unit as long as it is always the same."""
+    """A finished measurement of a setting's throughput, in any unit as long as it is always the same.
+
+    On the prompts that accept lengths are of: see `AcceptLengths.over_all_prompts`.
+    """
 
     setting: PredictedSetting
     throughput: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -29,8 +29,9 @@ class SurfacePoint:
     """One setting under one trace. `replay` is exact for the traced text; `survival` is an estimate (chains only).
 
     `accept_length` is tokens per verify step as `CellSummary.accept_length` counts them, its interval over prompts.
-    `rounds_by_prompt[i]` and `tokens_by_prompt[i]` belong to prompt i; `tied_positions` counts positions at which a tie
-    between equal candidates decided. For an estimate, rounds are the measured ones of the histogram it comes from.
+    `rounds_by_prompt[i]`, `tokens_by_prompt[i]` and the token ids `texts[i]` belong to prompt i; `tied_positions`
+    counts positions at which a tie between equal candidates decided. For an estimate, rounds are the measured ones of
+    the histogram it comes from.
     """
 
     layout: Taps
@@ -44,6 +45,7 @@ class SurfacePoint:
     prompt_ids: tuple[str, ...] = ()
     rounds_by_prompt: tuple[int, ...] = ()
     tokens_by_prompt: tuple[int, ...] = ()
+    texts: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
     tied_positions: int = 0
 
     def to_row(self) -> dict[str, Any]:
@@ -104,6 +106,7 @@ def surface_of(trace: Trace, triples: Sequence[Triple] | None = None) -> tuple[S
         return ()
     ids = tuple(trace.prompts[i].prompt_id for i in counted)
     tokens = np.asarray([trace.prompts[i].length for i in counted])
+    texts = tuple(trace.prompts[i].output_ids[: trace.prompts[i].length] for i in counted)
     rounds = replayed.rounds[:, counted]
     estimates = ratios_of_sums(tokens, rounds.T)
     points = []
@@ -122,6 +125,7 @@ def surface_of(trace: Trace, triples: Sequence[Triple] | None = None) -> tuple[S
                 prompt_ids=ids,
                 rounds_by_prompt=tuple(rounds[i].tolist()),
                 tokens_by_prompt=tuple(tokens.tolist()),
+                texts=texts,
                 tied_positions=int(tied[i]),
             )
         )

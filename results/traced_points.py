@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from results.observations import RequestRow
 from results.surface import SurfacePoint
 from search_spaces.config import Taps, Triple
 
@@ -35,3 +36,24 @@ def points_that_count(points: Iterable[SurfacePoint]) -> Points:
     for point in sorted(once_each(alike), key=lambda point: point.tp_size):
         found.setdefault((point.layout, point.triple), point)
     return found
+
+
+def accept_length_of(requests: Sequence[RequestRow], point: SurfacePoint) -> float:
+    """What the trace says of these requests: a cell that stopped early sent other prompts than were traced in all.
+
+    Tokens per verify step over the requests that succeeded; one of a prompt that was not traced counts with the verify
+    steps that it took. Without a traced prompt among them it is the point's own accept length.
+    """
+    traced = zip(point.prompt_ids, point.rounds_by_prompt, point.tokens_by_prompt, strict=True)
+    per_token = {prompt: rounds / tokens for prompt, rounds, tokens in traced}
+    succeeded = [row for row in requests if row.error is None]
+    if not any(row.prompt_id in per_token for row in succeeded):
+        return point.accept_length.value
+    pairs = [
+        (row.completion_tokens, per_token[row.prompt_id] * row.completion_tokens)
+        if row.prompt_id in per_token
+        else (row.completion_tokens, row.verify_steps or 0)
+        for row in succeeded
+    ]
+    steps = sum(steps for _, steps in pairs)
+    return sum(tokens for tokens, steps in pairs if steps) / steps if steps else point.accept_length.value

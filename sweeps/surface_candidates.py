@@ -82,7 +82,7 @@ class Candidates:
         is_open: Callable[[EngineConfig], bool] | None,
     ) -> None:
         covered = [accept_lengths.of_setting(candidate.setting) is not None for candidate in candidates]
-        self._is_open = is_open
+        self._is_open, self._accept_lengths = is_open, accept_lengths
         self.all = tuple(candidate for candidate, known in zip(candidates, covered, strict=True) if known)
         self.uncovered = tuple(candidate for candidate, known in zip(candidates, covered, strict=True) if not known)
         self._names = frozenset(name for candidate in candidates for name in candidate.params)
@@ -103,7 +103,8 @@ class Candidates:
         return list(first.values())
 
     def measured(self, trials: Iterable[FrozenTrial]) -> dict[int, Measured]:
-        """Those of the trials that are finished ones of candidates, by number, in that order."""
+        """Those of the trials that are finished ones of candidates, by number, in that order, each on all traced
+        prompts (`AcceptLengths.over_all_prompts`)."""
         measured: dict[int, Measured] = {}
         for trial in trials:
             if trial.state != TrialState.COMPLETE:
@@ -111,7 +112,9 @@ class Candidates:
             setting = self._settings.get(self._key(trial.params))
             if setting is not None and trial.value is not None and math.isfinite(trial.value) and trial.value > 0:
                 setting = with_variant(setting, self._variant(trial.params))
-                measured[trial.number] = Measured(setting=setting, throughput=trial.value)
+                measured_as = trial.user_attrs.get("trial_id", trial.user_attrs.get("answered_from"))
+                throughput = self._accept_lengths.over_all_prompts(trial.value, setting, measured_as)
+                measured[trial.number] = Measured(setting=setting, throughput=throughput)
         return measured
 
     def _key(self, params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

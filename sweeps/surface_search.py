@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Protocol
 
 from results.measured_settings import RowsOf
-from results.other_loads import rounds_at_other_loads
+from results.other_loads import rounds_at_other_loads, sent_accept_lengths
 from results.predicted_rounds import RoundsCheck, check_rounds, rounds_problem
 from results.prediction import AcceptLengths, Comparison, Trust
 from results.records import TrialRecord
@@ -62,7 +62,7 @@ class SurfaceSearch:
         self._study, self._folder, self._legal, self._ledger = study, folder, legal, ledger
         self._rows_of = rows_of or folder.rows
         self._points: Points = {}
-        self._lengths = AcceptLengths(values={})
+        self._sent: dict[str, float] = {}
         self._rounds: dict[str, tuple[RoundsCheck, ...]] = {}
         self._batch, self._seed, self._stop_at_gain, self._say = batch, seed, stop_at_gain, say
         self._switches = switches
@@ -87,9 +87,9 @@ class SurfaceSearch:
             reasons = {trace.failure.message for trace in run.failures if trace.failure is not None}
             self.fall_back("; ".join([problem, *sorted(reasons)]))
             return
-        self._points, self._lengths = points, AcceptLengths.of(points)
+        self._points = points
         self._sampler = SurfaceSampler(
-            self._lengths,
+            AcceptLengths.of(points, self._sent),
             candidates_of(self._legal),
             batch=self._batch,
             prices=prices_of(records),
@@ -131,16 +131,22 @@ class SurfaceSearch:
         write_notes(self._folder, self.notes)
 
     def _take(self, record: TrialRecord) -> None:
-        """What a trial says beside its value: its verify steps, and its rounds at other loads than the objective's."""
-        self._check_rounds(record)
-        if self._sampler is not None and self._one_variant and record.number is not None:
-            self._sampler.learn(rounds_at_other_loads(record, self._lengths, self._batch), before=record.number + 1)
-
-    def _check_rounds(self, record: TrialRecord) -> None:
-        """Hold a trial's verify steps against its traces. Where they are wrong, so is every prediction."""
+        """What a trial says beside its value: its verify steps, what its requests should accept, and its rounds at
+        other loads than the objective's."""
         sampler = self._sampler
-        checks = check_rounds(record, self._rows_of(record.trial_id), self._points) if record.ok else ()
-        if not checks or sampler is None:
+        if sampler is None or not record.ok:
+            return
+        rows = self._rows_of(record.trial_id)
+        self._check_rounds(sampler, record, check_rounds(record, rows, self._points))
+        lengths = sent_accept_lengths(record, rows, self._points)
+        if (self._batch, None) in lengths:
+            self._sent[record.trial_id] = lengths[self._batch, None]
+        if self._one_variant and record.number is not None:
+            sampler.learn(rounds_at_other_loads(record, lengths, self._batch), before=record.number + 1)
+
+    def _check_rounds(self, sampler: SurfaceSampler, record: TrialRecord, checks: tuple[RoundsCheck, ...]) -> None:
+        """Hold a trial's verify steps against its traces. Where they are wrong, so is every prediction."""
+        if not checks:
             return
         self._rounds[record.trial_id] = checks
         problem = rounds_problem([check for found in self._rounds.values() for check in found])

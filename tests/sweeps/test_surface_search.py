@@ -300,6 +300,21 @@ def test_verify_steps_are_held_against_the_traces(
     assert again.notes.trusted is trusted
 
 
+def test_a_cell_that_sent_few_prompts_is_compared_by_what_these_accept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three traced prompts two were sent, which accept 41 / 30; the accept length is over all three."""
+    configs = LegalSpace(SPACE, resolve).configs
+    told = {"prompt_ids": ("p0", "p1", "p2"), "rounds_by_prompt": (30, 30, 9), "tokens_by_prompt": (41, 41, 41)}
+    found = [replace(point, **told) for point in points(configs)]  # type: ignore[arg-type]
+    monkeypatch.setattr(surface_search, "study_surface", lambda *_: found)
+    search = Search(tmp_path, trials=2)
+    assert search.run() == "trials"
+    (compared,) = search.notes.comparisons
+    config = search.pool.launched[1].config
+    assert compared["measured"] == pytest.approx(82 / seconds(config) * length(config) / (41 / 30))
+
+
 @pytest.mark.usefixtures("traced")
 def test_prices_are_what_the_study_took(tmp_path: Path) -> None:
     assert surface_search.prices_of([]) == Prices()
