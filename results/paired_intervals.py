@@ -58,10 +58,8 @@ class PairedIntervals:
         kind = _PAIRED.get(metric)
         if kind is not None and self._rows_of is not None:
             one, other = (_summed([self._of(it, kind).get(load, {}) for it in ids]) for ids, _ in (first, second))
-            shared = len(one.keys() & other.keys())
-            if shared >= MIN_SHARED_PROMPTS:
-                chance = self._request_variance(kind, load) / shared * (1 / len(first[0]) + 1 / len(second[0]))
-                return math.sqrt(max(0.0, log_half_width(overlapping_ratio(one, other)) ** 2 - chance))
+            if len(one.keys() & other.keys()) >= MIN_SHARED_PROMPTS:
+                return self._half_width(kind, load, one, other, 1 / len(first[0]) + 1 / len(second[0]))
         return math.hypot(log_half_width(first[1]), log_half_width(second[1]))
 
     def shared_values(self, metric: Metric, load: CellKey, trial_ids: Sequence[str]) -> tuple[float, ...] | None:
@@ -78,6 +76,22 @@ class PairedIntervals:
             return None
         sums = [[sum(pairs[key][i] for key in shared) for i in (0, 1)] for pairs in trials]
         return tuple(above / below for above, below in sums) if all(a > 0 and b > 0 for a, b in sums) else None
+
+    def shared_half_width(self, metric: Metric, load: CellKey, first: str, second: str) -> float | None:
+        """That of two launches' `shared_values`, one by the other; None where there are none."""
+        kind = _PAIRED.get(metric)
+        if kind is None or self.shared_values(metric, load, [first, second]) is None:
+            return None
+        one, other = (self._of(it, kind).get(load, {}) for it in (first, second))
+        shared = one.keys() & other.keys()
+        return self._half_width(kind, load, {key: one[key] for key in shared}, {key: other[key] for key in shared}, 2.0)
+
+    def _half_width(
+        self, kind: str, load: CellKey, one: Mapping[str, Pair], other: Mapping[str, Pair], launches: float
+    ) -> float:
+        """Of their ratio, without what chance gives a request; `launches` is the sum of 1 / launches of both."""
+        chance = self._request_variance(kind, load) / len(one.keys() & other.keys()) * launches
+        return math.sqrt(max(0.0, log_half_width(overlapping_ratio(one, other)) ** 2 - chance))
 
     def _request_variance(self, kind: str, load: CellKey) -> float:
         """The square of the half-width that chance in the time of a request gives one launch of one prompt."""

@@ -1,37 +1,28 @@
 """Whether switched servers are what fresh ones are: settings that were measured both ways, compared. Pure.
 
 Acceptance is compared prompt by prompt: at temperature 0 the verify steps should be equal to the unit, and where they
-are not (ties, numerics of other batches) the difference must lie within its own noise. Throughput is compared within
-what two launches differ by.
+are not (ties, numerics of other batches) the difference must lie within its own noise. Throughput is compared in
+`results.switch_speed`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from results.cell_acceptance import acceptance_pairs
-from results.launch_noise import repeated_values
 from results.loads import load_words
 from results.measured_settings import MeasuredSetting, RowsOf, loads_of, measured_settings
-from results.noise import NoiseFloor, log_half_width, noise_floor
 from results.observations import LaunchObservation
-from results.paired_intervals import PairedIntervals
 from results.records import TrialRecord
 from results.request_table import CellKey
-from results.speedups import throughput_at
 from results.stats import Pair, overlapping_ratio
-from results.summary import CellSummary
+from results.switch_speed import Side, SwitchSpeeds
 from search_spaces.config import layout_label
 
 TOLERATED_LENGTH = 0.005
 """The relative difference in accept length that is left alone, whatever its interval."""
-
-TOLERATED_SPEED = 0.2
-"""The relative difference in throughput that is left alone as long as no repeat has measured the noise between launches
-on this machine."""
 
 SLOW_SETTINGS = 2
 """How many settings must differ in throughput by more than that, the same way: without a measured noise one may be bad
@@ -147,19 +138,17 @@ def judge_switching(records: Sequence[TrialRecord], rows_of: RowsOf) -> SwitchTr
     trial. Records as they were measured: `of_one_workload` would take the corners away.
     """
     groups = [part for group in measured_settings(records) for part in _by_workload(group)]
+    alike = [kind(group) for group in groups for kind in (_switched, _fresh)]
     checks: list[BothWays] = []
-    noise: NoiseFloor | None = None
+    speeds: SwitchSpeeds | None = None
     for group in groups:
         switched, fresh = _first_ranked(_switched(group)), _first_ranked(_fresh(group))
         for load, one in switched.items() if not group.effective.is_baseline else ():
             other = fresh.get(load)
             if other is not None:
-                noise = noise or _noise(groups, loads_of(records), rows_of)
-                checks.append(_compare(group, load, (one, other), rows_of, noise))
+                speeds = speeds or SwitchSpeeds(alike, loads_of(records), rows_of)
+                checks.append(_compare(group, load, (one, other), rows_of, speeds))
     return SwitchTrust(checks=tuple(checks))
-
-
-Side = tuple[TrialRecord, CellSummary]
 
 
 def _by_workload(group: MeasuredSetting) -> list[MeasuredSetting]:
@@ -200,19 +189,8 @@ def _first_ranked(group: MeasuredSetting) -> dict[CellKey, Side]:
     return found
 
 
-def _noise(groups: Sequence[MeasuredSetting], loads: Sequence[CellKey], rows_of: RowsOf) -> NoiseFloor:
-    """Between equal launches, at any load. Switched and fresh ones are never taken for repeats of each other."""
-    alike = [kind(group) for group in groups for kind in (_switched, _fresh)]
-    intervals, values, selected = PairedIntervals(rows_of), [], False
-    for load in loads:
-        repeated, chosen = repeated_values(alike, throughput_at(load), intervals=intervals)
-        values += repeated
-        selected |= chosen
-    return noise_floor(values, selected=selected)
-
-
 def _compare(
-    group: MeasuredSetting, load: CellKey, sides: tuple[Side, Side], rows_of: RowsOf, noise: NoiseFloor
+    group: MeasuredSetting, load: CellKey, sides: tuple[Side, Side], rows_of: RowsOf, speeds: SwitchSpeeds
 ) -> BothWays:
     triple, (switched, fresh) = group.effective.triple, sides
     ours = acceptance_pairs(rows_of(switched[0].trial_id).get(load, ()), triple)
@@ -223,7 +201,7 @@ def _compare(
     length, length_problem = _length(
         {key: ours[key] for key in shared}, {key: theirs[key] for key in shared}, equal=equal
     )
-    speed, speed_problem = _speed(switched[1], fresh[1], noise)
+    speed, speed_problem = speeds.compare(load, switched, fresh)
     return BothWays(
         setting=group,
         load=load,
@@ -235,7 +213,7 @@ def _compare(
         throughput_difference=speed,
         length_problem=length_problem and f"{length_problem} {where}",
         speed_problem=speed_problem and f"{speed_problem} {where}",
-        noise_measured=noise.repeats > 0,
+        noise_measured=speeds.noise.repeats > 0,
     )
 
 
@@ -252,21 +230,4 @@ def _length(switched: dict[str, Pair], fresh: dict[str, Pair], *, equal: int) ->
     return difference, (
         f"accept length differs by {difference:+.1%} on a fresh launch (interval {ratio.low - 1:+.1%} to "
         f"{ratio.high - 1:+.1%}; {len(switched) - equal} of {len(switched)} prompts took other verify steps)"
-    )
-
-
-def _speed(switched: CellSummary, fresh: CellSummary, noise: NoiseFloor) -> tuple[float | None, str | None]:
-    one, other = switched.output_throughput, fresh.output_throughput
-    if one is None or other is None or min(one.value, other.value) <= 0:
-        return None, None
-    distance = math.log(other.value / one.value)
-    bound = math.hypot(noise.relative, log_half_width(one), log_half_width(other))
-    if not noise.repeats:
-        bound = max(bound, TOLERATED_SPEED)
-    if abs(distance) <= bound:
-        return math.expm1(distance), None
-    floor = "measured" if noise.repeats else "assumed"
-    limit = math.expm1(math.copysign(bound, distance))
-    return math.expm1(distance), (
-        f"throughput differs by {math.expm1(distance):+.1%} on a fresh launch, beyond the {limit:+.1%} of {floor} noise"
     )

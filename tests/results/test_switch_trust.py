@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 from trial_builders import cell, config, launch, row
@@ -41,13 +42,16 @@ class Rows:
         warm: bool = False,
         pid: int = 1,
         workload_id: str = "",
+        shares: Sequence[float] = (1.0,) * 8,
     ) -> Rows:
-        """One trial: `prompts` of its workload's 8 were sent, `warm` with all of them in the prefix cache."""
+        """One trial: `prompts` of its workload's 8 were sent, `warm` with all of them in the prefix cache. Each takes
+        its share of the `seconds` of all."""
         trial = f"t{len(self.records)}"
+        ends = [seconds * end / sum(shares) for end in accumulate(shares, initial=0.0)]
         rows = tuple(
             replace(
-                row(name, tokens=41, finished_s=(i + 1) * seconds / 8, steps=count, triple=CONFIG.triple),
-                sent_s=i * seconds / 8,
+                row(name, tokens=41, finished_s=ends[i + 1], steps=count, triple=CONFIG.triple),
+                sent_s=ends[i],
                 cached_tokens=4 if warm else 0,
             )
             for i, (name, count) in enumerate(zip(PROMPTS, steps, strict=True))
@@ -135,6 +139,48 @@ def test_a_measured_noise_floor_is_used() -> None:
     trust = rows.judge()
     assert not trust.trusted
     assert "of measured noise" in trust.problems[0]
+
+
+VARIED = (1.0, 9.0, 2.0, 8.0, 3.0, 7.0, 4.0, 6.0)
+"""Prompts that take very different times: the interval of a throughput over prompts is wide."""
+
+
+def launched_three_times() -> Rows:
+    """Launches of one setting that differ so that the floor is about 11 %."""
+    rows = Rows()
+    for pid, seconds in enumerate((8.0, 8.5, 7.8)):
+        rows.add(effective=OTHER, seconds=seconds, fresh=True, pid=pid, shares=VARIED)
+    return rows
+
+
+@pytest.mark.parametrize(("slower", "trusted"), [(1.05, True), (1 / 0.85, False)])
+def test_which_prompts_were_sent_is_no_reason_to_differ(slower: float, trusted: bool) -> None:
+    """15 % slower on every prompt alike, with a floor of 11 %: however unlike the prompts are, that is no noise."""
+    trust = launched_three_times().add(seconds=8 * slower, shares=VARIED).add(fresh=True, shares=VARIED).judge()
+    assert trust.trusted is trusted
+    assert trust.checks[0].throughput_difference == pytest.approx(slower - 1)
+    if not trusted:
+        assert "differs by +17.6% on a fresh launch, beyond the +11" in trust.problems[0]
+
+
+def test_prompts_that_scatter_between_the_two_are_a_reason() -> None:
+    """Some prompts are twice as fast on the fresh server, others slower: it depends on which were sent."""
+    scattered = [share * factor for share, factor in zip(VARIED, (2.0, 0.7, 1.8, 0.8, 2.2, 0.9, 1.5, 1.1), strict=True)]
+    rows = launched_three_times().add(seconds=8 / 0.85, shares=scattered).add(fresh=True, shares=VARIED)
+    assert rows.judge().trusted
+
+
+def test_a_cell_that_stopped_early_is_compared_over_shared_prompts() -> None:
+    """The fresh one was sent only the first six prompts, the faster ones; on these the two are equally fast."""
+    shares = sorted(VARIED)
+    rows = launched_three_times().add(shares=shares).add(fresh=True, shares=shares, prompts=6)
+    early = rows.records[-1].cells[0]
+    assert early.output_throughput is not None
+    faster = replace(early, output_throughput=scaled(early.output_throughput, 1.7), stopped="narrow", prompts=8)
+    rows.records[-1] = replace(rows.records[-1], cells=(faster,))
+    (check,) = rows.judge().checks
+    assert check.throughput_difference == pytest.approx(0.0)
+    assert check.speed_problem is None
 
 
 def test_one_process_is_no_repeat_of_itself() -> None:
