@@ -18,7 +18,8 @@ from actors.engines.server_spec import ServerSpec
 from actors.gpu_group import EngineFactory
 from actors.group_pool import GroupPool
 from actors.placement import Device
-from actors.ray_cluster import RayCluster, check_listens, connect
+from actors.ray_cluster import RayCluster
+from actors.ray_connection import check_listens, connect
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.errors import EnvironmentProblem
 from search_spaces.rulings import RuleContext

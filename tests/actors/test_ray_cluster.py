@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 import uuid
 from collections.abc import Iterator
@@ -19,24 +18,15 @@ from actors.engines.guarded_process import find_leftovers
 from actors.gpu_group import GpuGroup
 from actors.group_pool import GroupPool
 from actors.job import TrialOutcome
-from actors.ray_cluster import RayCluster, connect
-from search_spaces.errors import EnvironmentProblem
-
-TERMINATED: list[int] = []
+from actors.ray_cluster import RayCluster
+from actors.ray_connection import connect
 
 
 @pytest.fixture(scope="module")
 def cluster(ray_address: str) -> Iterator[RayCluster]:
-    before = signal.signal(signal.SIGTERM, lambda number, frame: TERMINATED.append(number))
     made = connect(ClusterAddress(address=ray_address))
     yield made
     made.shutdown()
-    signal.signal(signal.SIGTERM, before)
-
-
-def test_whoever_caught_sigterm_before_still_does(cluster: RayCluster) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert TERMINATED == [signal.SIGTERM]
 
 
 def finish(pool: GroupPool, count: int, timeout_s: float = 60.0) -> dict[str, TrialOutcome]:
@@ -187,29 +177,3 @@ def test_a_killed_actor_is_a_lost_trial_its_server_dies_and_the_next_trial_runs(
         assert time.monotonic() - before < 10
     wait_until_gone(factory.owner("group0"))
     wait_for_free_gpus(8.0)
-
-
-def test_an_address_that_does_not_answer_is_said_within_bounds() -> None:
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        before = time.monotonic()
-        with pytest.raises(EnvironmentProblem, match=f"cluster.address: {address}: no Ray answers"):
-            connect(ClusterAddress(address=address, connect_timeout_s=6.0))
-        assert time.monotonic() - before < 12
-    # nobody listens there any more
-    before = time.monotonic()
-    with pytest.raises(EnvironmentProblem, match=f"{address}: no Ray listens there: Connection refused"):
-        connect(ClusterAddress(address=address))
-    assert time.monotonic() - before < 2
-    with pytest.raises(EnvironmentProblem, match="Ray Client is not supported"):
-        connect(ClusterAddress(address="ray://127.0.0.1:10001"))
-
-
-def test_where_a_sweep_looks_for_ray() -> None:
-    job_variables = {"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"}
-    assert ClusterAddress().resolve({}) is None
-    assert ClusterAddress().resolve(job_variables) == "auto"
-    assert ClusterAddress().resolve({"RAY_ADDRESS": "1.2.3.4:6379", **job_variables}) == "1.2.3.4:6379"
-    assert ClusterAddress(address="auto").resolve({"RAY_ADDRESS": "1.2.3.4:6379"}) == "auto"

@@ -18,7 +18,8 @@ from actors.cluster_address import ClusterAddress
 from actors.group_pool import GroupPool
 from actors.job import TraceTask, TrialJob
 from actors.load.workload import prompt_of
-from actors.ray_cluster import RayCluster, connect
+from actors.ray_cluster import RayCluster
+from actors.ray_connection import connect
 from actors.tracing import tracing_config
 from results.trace_segments import TracedFiles, keep_segments
 from results.traces import Trace
