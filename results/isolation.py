@@ -11,7 +11,7 @@ from results.attribution import DEFAULT_MARGIN, GROUPS, Attribution, Corner, Gro
 from results.bounded_attribution import attribute_bounded
 from results.corners import MeasuredCorner, differing_groups
 from results.explain.explanation import explain
-from results.external import ExternalRow
+from results.external_row import ExternalRow
 from results.isolation_evidence import (
     ParallelPair,
     config_evidence,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from results.corners import PARALLEL_FLAGS, MeasuredCorner
-from results.external import ExternalRow, Role
+from results.external_row import ExternalRow, Role
 from results.probed_feed import TrainedOn
 from results.records import TrialRecord
 from results.summary import CellSummary

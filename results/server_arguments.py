@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Mapping
 
-from results.external import MOST_STEPS, ExternalRow
+from results.external_row import ExternalRow
+from results.external_row_file import MOST_STEPS
 from results.server_limits import graphs_disabled
 
 _ALIASES = {

@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any
 
 from results.acceptance import read_server_average
-from results.external import ExternalRow
+from results.external_row import ExternalRow
 from results.server_arguments import args_row, plain_args
 
 STATE_KEYS = frozenset({"avg_spec_accept_length", "last_gen_throughput"})

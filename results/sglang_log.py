@@ -15,7 +15,7 @@ from statistics import median
 from typing import Literal
 
 from results.acceptance import rate_definition
-from results.external import Death, ExternalRow
+from results.external_row import Death, ExternalRow
 from results.server_arguments import args_row
 
 _DECODE = re.compile(r"Decode batch\b")

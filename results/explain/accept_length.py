@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from results.acceptance import rate_definition
-from results.external import ExternalRow
+from results.external_row import ExternalRow
 from search_spaces.config import Triple
 
 CONSISTENT = 0.02

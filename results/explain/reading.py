@@ -10,7 +10,7 @@ from results.acceptance import acceptance_by_position
 from results.explain.accept_length import accept_length
 from results.explain.refusals import layout_problem, triple_refusal
 from results.explain.target_classes import dialect_for, find_architecture, known_version
-from results.external import ExternalRow
+from results.external_row import ExternalRow
 from search_spaces.config import Taps, Triple
 from search_spaces.triple_rules import auto_triple
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from results.explain.target_classes import dialect_for, find_architecture, known_version
-from results.external import ExternalRow
+from results.external_row import ExternalRow
 from search_spaces.engine_args import EngineArgs
 from search_spaces.triple_rules import TripleCase, judge_triple
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from results.external import ExternalRow, read_rows
+from results.external_row import ExternalRow
+from results.external_row_file import read_rows
 from results.server_info import is_server_info, server_info_row
 from results.sglang_log import is_sglang_log, log_row, read_log
 from search_spaces.errors import InputError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from results.explain.explanation import explain
-from results.external import ExternalRow, read_row
+from results.external_row import ExternalRow
+from results.external_row_file import read_row
 from results.verdicts import Explanation
 
 CHAIN_3 = {"num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4}

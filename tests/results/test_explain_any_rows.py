@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from results.attribution import GROUPS
 from results.explain.explanation import explain
-from results.external import ROLES, read_row
+from results.external_row import ROLES
+from results.external_row_file import read_row
 from results.verdicts import OTHER_KINDS
 
 TAPS = st.lists(st.integers(-2, 9), min_size=0, max_size=4)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from results.explain.explanation import explain
 from results.explain.sources import read_observations
-from results.external import ExternalRow, read_row
+from results.external_row import ExternalRow
+from results.external_row_file import read_row
 from results.verdicts import Explanation
 
 CASES: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_checkpoints import DRAFT, LLAMA, draft_tensors, header_bytes
 
-from results.external import FIELDS
+from results.external_row_file import FIELDS
 from sweeps.cli import main
 
 ANY_FILE = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from results.external import FIELDS, read_rows
+from results.external_row_file import FIELDS, read_rows
 from search_spaces.errors import InputError
 
 DOCUMENTED = """label target_class num_layers hidden_size layout_ids layout_taps trained_taps num_steps eagle_topk
