@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.result_file import write_result
 from results.attribution import DEFAULT_MARGIN, GROUPS, Corner, Group, attribute, corners
-from results.stats import Pair
+from results.stats.ratios import Pair
 
 VERIFY_STEPS = 96
 LEVEL_DEVIATION = 0.15

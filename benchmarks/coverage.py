@@ -22,7 +22,7 @@ from benchmarks.machine import machine
 from benchmarks.result_file import PACKAGES, write_result
 from results.cells import summarise_cell, throughput_pairs
 from results.observations import CellObservation, RequestRow
-from results.stats import overlapping_ratio
+from results.stats.ratios import overlapping_ratio
 from results.stopping import StopRule, stop_reason
 from results.summary import Estimate
 from search_spaces.config import Triple

@@ -37,7 +37,7 @@ from benchmarks.machine import machine
 from benchmarks.result_file import PACKAGES, write_result
 from results.cells import summarise_cell, throughput_pairs
 from results.observations import CellObservation, RequestRow
-from results.stats import overlapping_ratio
+from results.stats.ratios import overlapping_ratio
 from results.summary import CellSummary, Estimate
 from results.throughput import e2e_ms, percentile, steady_throughput, tpot_ms, ttft_ms
 from search_spaces.config import Triple

@@ -16,7 +16,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from results.stats import Floats, Pair, Verdict, bootstrap, effect_verdict
+from results.stats.bootstrap import Floats, bootstrap
+from results.stats.effects import Verdict, effect_verdict
+from results.stats.ratios import Pair
 from results.summary import Estimate
 
 Group = Literal["config", "layout", "parallelism"]

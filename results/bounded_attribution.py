@@ -16,7 +16,8 @@ from results.attribution import (
     dividend_weights,
     shapley_weights,
 )
-from results.stats import Pair, Verdict, effect_verdict
+from results.stats.effects import Verdict, effect_verdict
+from results.stats.ratios import Pair
 from results.summary import Estimate
 
 LOWEST = 1.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from results.acceptance import acceptance_by_position, counter_problem, pooled_histogram
 from results.observations import RequestRow
-from results.stats import Pair, ratio_of_sums
+from results.stats.ratios import Pair, ratio_of_sums
 from results.strata import context_strata
 from results.summary import ContextStratum, Estimate
 from search_spaces.config import Triple

@@ -10,7 +10,7 @@ from results.cell_acceptance import AcceptanceSummary, summarise_acceptance
 from results.degenerate import TextStatistics, text_statistics
 from results.missing_values import cross_check_reasons, latency_reasons, text_reasons
 from results.observations import CellObservation, LaunchObservation, RequestRow
-from results.stats import Pair
+from results.stats.ratios import Pair
 from results.strata import judge_strata
 from results.summary import CellSummary, Estimate
 from results.throughput import (

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from results.stats import tail_probability
+from results.stats.bootstrap import tail_probability
 from results.summary import Estimate
 
 Floats = NDArray[np.float64]

@@ -10,7 +10,8 @@ from results.cell_acceptance import acceptance_pairs
 from results.measured_settings import RowsOf
 from results.observations import RequestRow
 from results.records import TrialRecord
-from results.stats import Pair, relative_spread
+from results.stats.ratios import Pair
+from results.stats.spreads import relative_spread
 from results.summary import CellSummary
 from search_spaces.config import EngineConfig
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from results.measured_settings import MeasuredSetting, launch_values
 from results.objective import Objective
+from results.stats.student_t import student_t_quantile
 from results.summary import Estimate
 
 MIN_POINTS = 3
@@ -64,7 +65,7 @@ def find_drift(points: Sequence[DriftPoint]) -> Drift | None:
     is steadied by the prior of `moderated_spread`, so that three points on a line by chance are no trend.
     """
     # needs numpy, which a plan should not wait for
-    from results.stats import PRIOR_DEGREES, PRIOR_DEVIATION, student_t_quantile
+    from results.stats.spreads import PRIOR_DEGREES, PRIOR_DEVIATION
 
     groups: dict[str, list[DriftPoint]] = defaultdict(list)
     for point in points:

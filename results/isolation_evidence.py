@@ -10,7 +10,8 @@ from results.attribution import Corner
 from results.corners import MeasuredCorner
 from results.output_identity import OutputIdentity, compare_outputs
 from results.probed_feed import ProbedFeed, TrainedOn
-from results.stats import Answer, effect_verdict, paired_difference
+from results.stats.effects import Answer, effect_verdict
+from results.stats.ratios import paired_difference
 from results.summary import Estimate
 from results.tp_agreement import TpAgreement
 from search_spaces.config import EngineConfig, layout_label

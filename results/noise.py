@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from results.stats import ModeratedSpread, moderated_spread
+from results.stats.spreads import ModeratedSpread, moderated_spread
 from results.summary import Estimate
 
 Standing = Literal["best", "tie", "worse", "cannot tell"]

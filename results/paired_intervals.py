@@ -18,7 +18,7 @@ from results.measured_settings import RowsOf
 from results.noise import log_half_width
 from results.objective import Metric
 from results.request_table import CellKey
-from results.stats import Pair, overlapping_ratio
+from results.stats.ratios import Pair, overlapping_ratio
 from results.summary import Estimate
 
 _PAIRED: dict[str, str] = {

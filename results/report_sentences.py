@@ -10,7 +10,7 @@ from results.measured_settings import launch_values
 from results.objective import METRIC_WORDS, Objective
 from results.ranking import RankedSetting, Ranking
 from results.speedups import throughput_at
-from results.stats import effect_verdict
+from results.stats.effects import effect_verdict
 from results.summary import Estimate
 from results.table import estimate_words, setting_words
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from results.cell_acceptance import acceptance_pairs
 from results.cells import throughput_pairs
 from results.observations import RequestRow
-from results.stats import Pair, ratio_of_sums
+from results.stats.ratios import Pair, ratio_of_sums
 from results.summary import Estimate
 from search_spaces.config import Triple
 

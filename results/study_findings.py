@@ -9,7 +9,7 @@ from itertools import chain
 from results.measured_settings import MeasuredSetting
 from results.output_identity import OutputIdentity
 from results.request_table import CellKey
-from results.stats import relative_spread
+from results.stats.spreads import relative_spread
 from results.switch_trust import SwitchTrust
 from search_spaces.config import Triple, layout_label
 

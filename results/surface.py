@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from results.acceptance import acceptance_by_position, pooled_histogram, survival_accept_length
 from results.pool_replay import Lengths, Rounds, accepted_lengths, walk
-from results.stats import bootstrap, ratios_of_sums
+from results.stats.bootstrap import bootstrap
+from results.stats.ratios import ratios_of_sums
 from results.summary import Estimate
 from results.traces import Trace
 from search_spaces.config import Taps, Triple, layout_label

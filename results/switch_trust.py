@@ -17,7 +17,7 @@ from results.measured_settings import MeasuredSetting, RowsOf, loads_of, measure
 from results.observations import LaunchObservation
 from results.records import TrialRecord
 from results.request_table import CellKey
-from results.stats import Pair, overlapping_ratio
+from results.stats.ratios import Pair, overlapping_ratio
 from results.switch_speed import Side, SwitchSpeeds
 from search_spaces.config import layout_label
 

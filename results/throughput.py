@@ -18,7 +18,8 @@ import numpy as np
 
 from results.closed_loop import closed_loop_throughput
 from results.observations import RequestRow
-from results.stats import quantile_interval, ratio_of_sums
+from results.stats.quantiles import quantile_interval
+from results.stats.ratios import ratio_of_sums
 from results.summary import Estimate
 
 MIN_STEADY_SHARE = 0.2

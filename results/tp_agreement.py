@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from results.stats import Pair, paired_difference
+from results.stats.ratios import Pair, paired_difference
 from results.summary import Estimate
 from results.surface import surface_of
 from results.traces import Trace, TracedPrompt

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from results.attribution import GROUPS, Group
-from results.stats import Answer
+from results.stats.effects import Answer
 
 VERDICT_SCHEMA = 1
 

@@ -8,7 +8,7 @@ from math import sqrt
 
 from results.attribution import DEFAULT_MARGIN
 from results.explain.reading import Reading
-from results.stats import Answer
+from results.stats.effects import Answer
 
 EQUAL = 0.05
 """Reported accept lengths of one configuration agree within this (vLLM PR #32030 tests TP 1, 2 and 4 with it)."""

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from results.explain.comparison import compare
 from results.explain.reading import Reading
-from results.stats import Answer
+from results.stats.effects import Answer
 from results.verdicts import OtherVerdict
 from search_spaces.flag_rules import RUNNING_CAP
 

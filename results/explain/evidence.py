@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from results.explain.reading import Range
-from results.stats import Answer
+from results.stats.effects import Answer
 
 HEALTHY_P1 = 0.6
 DESTROYED_P1 = 0.3

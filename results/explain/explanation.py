@@ -14,7 +14,7 @@ from results.explain.evidence import Evidence, health
 from results.explain.gap import describe, is_offline, shares
 from results.explain.reading import Reading, read
 from results.external_row import ExternalRow
-from results.stats import Answer
+from results.stats.effects import Answer
 from results.verdicts import CauseVerdict, Explanation, OtherVerdict
 from search_spaces.layouts import one_apart
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from results.attributed import explanation_of
 from results.attribution import GROUPS, Corner, Group, attribute, corners, shapley_values
-from results.stats import Pair
+from results.stats.ratios import Pair
 
 
 def additive(effects: Mapping[Group, float], prompts: int, noise: float, seed: int) -> dict[Corner, dict[str, Pair]]:

@@ -17,7 +17,7 @@ from results.paired_intervals import PairedIntervals
 from results.ranking import rank
 from results.records import Role, TrialRecord
 from results.report_sentences import caveats
-from results.stats import PRIOR_DEGREES, PRIOR_DEVIATION
+from results.stats.spreads import PRIOR_DEGREES, PRIOR_DEVIATION
 from search_spaces.config import EngineConfig
 
 FIRST, OTHER, BASELINE = config((0, 3, 7)), config((2, 4, 5)), config(None, None)

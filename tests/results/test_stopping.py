@@ -9,7 +9,7 @@ import pytest
 from result_builders import closed_loop, spec_row
 
 from results.cells import throughput_pairs
-from results.stats import ratio_of_sums
+from results.stats.ratios import ratio_of_sums
 from results.stopping import StopRule, stop_reason
 from results.summary import Estimate
 from search_spaces.config import Triple

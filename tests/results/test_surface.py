@@ -13,7 +13,7 @@ from result_builders import record, row, spec_row, summary
 from test_pool_trace_file import FACTS, traced, write_segment
 
 from results.observations import RequestRow
-from results.stats import ratio_of_sums, ratios_of_sums
+from results.stats.ratios import ratio_of_sums, ratios_of_sums
 from results.store import StudyFolder
 from results.study_surface import study_surface
 from results.summary import CellSummary

@@ -1,4 +1,4 @@
-"""Intervals: coverage on data with a known truth, pairing, and the three answers."""
+"""Intervals of ratios: coverage on data with a known truth, pairing, and where they fall back."""
 
 from __future__ import annotations
 
@@ -8,29 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as exact
 
-from results.stats import (
-    bootstrap,
-    effect_verdict,
-    moderated_spread,
-    overlapping_ratio,
-    paired_difference,
-    quantile_interval,
-    ratio_of_sums,
-    relative_spread,
-    student_t_quantile,
-    tail_probability,
-)
+from results.stats.ratios import overlapping_ratio, paired_difference, ratio_of_sums
 from results.summary import Estimate
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 30, 500])
-def test_t_quantiles_match_the_exact_ones(degrees: int) -> None:
-    assert student_t_quantile(0.975, degrees) == pytest.approx(exact.t.ppf(0.975, degrees), rel=0.012)
-
-
-def test_the_cut_tail_is_wider_for_few_units_and_tends_to_the_plain_one() -> None:
-    assert tail_probability(8, 0.95) == pytest.approx(exact.norm.cdf(-np.sqrt(8 / 7) * exact.t.ppf(0.975, 7)), rel=0.02)
-    assert tail_probability(100_000, 0.95) == pytest.approx(0.025, rel=1e-3)
 
 
 def synthetic_prompts(rng: np.random.Generator, prompts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -101,13 +80,6 @@ def test_estimates_are_reproducible_ordered_and_scale(pairs: list[tuple[float, f
     assert ratio_of_sums([3 * a for a in tops], bottoms).low == pytest.approx(3 * estimate.low)
 
 
-def test_resampling_in_chunks_gives_as_many_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("results.stats._CHUNK_CELLS", 100)
-    seen = []
-    bootstrap(lambda sums: seen.append(len(sums)) or sums[:, 0], np.ones((30, 1)), resamples=50)
-    assert seen == [1, 50]
-
-
 def test_no_units_is_refused_and_one_unit_has_no_spread() -> None:
     with pytest.raises(ValueError, match="at least one unit"):
         ratio_of_sums([], [])
@@ -138,81 +110,6 @@ def test_without_a_logarithm_the_bootstrap_answers() -> None:
     assert ratio.low == 0
     assert ratio.value == pytest.approx(0.6)
     assert ratio.high > 0.6
-
-
-def estimate(value: float, half_width: float, count: int = 50) -> Estimate:
-    return Estimate(value=value, low=value - half_width, high=value + half_width, count=count)
-
-
-def test_three_answers() -> None:
-    assert effect_verdict(estimate(0.01, 0.02), margin=0.05).answer == "no"
-    assert effect_verdict(estimate(0.30, 0.10), margin=0.05).answer == "yes"
-    undecided = effect_verdict(estimate(0.04, 0.05), margin=0.05)
-    assert undecided.answer == "undecided"
-    # Half-width 0.05 must shrink to 0.01: 25 times the 50 prompts, five per cent on top.
-    assert undecided.more_prompts == 1313 - 50
-    assert "1263 more prompts" in undecided.reason
-
-
-def test_an_effect_below_the_margin_is_no_cause_even_when_it_is_certain() -> None:
-    assert effect_verdict(estimate(0.03, 0.001), margin=0.05).answer == "no"
-
-
-def test_an_effect_on_the_margin_cannot_be_decided_by_prompts() -> None:
-    verdict = effect_verdict(estimate(0.05, 0.01), margin=0.05)
-    assert (verdict.answer, verdict.more_prompts) == ("undecided", None)
-
-
-def test_one_prompt_decides_nothing() -> None:
-    single = Estimate(value=0.0, low=0.0, high=0.0, count=1)
-    assert effect_verdict(single, margin=0.05).answer == "undecided"
-
-
-def test_published_tp_sizes_agree_within_five_percent() -> None:
-    assert relative_spread([2.60, 2.58, 2.63]) == pytest.approx(0.0192, abs=1e-4)
-    assert relative_spread([2.60, 2.58, 2.63]) < 0.05
-
-
-def test_equivalence_across_tp_sizes_is_shown_by_the_interval() -> None:
-    rng = np.random.default_rng(2)
-    quality = rng.beta(6, 4, 80)
-    sizes = []
-    for _ in range(2):
-        steps = rng.integers(80, 120, 80)
-        tokens = steps + rng.binomial(steps * 3, quality)
-        sizes.append({str(i): (float(tokens[i]), float(steps[i])) for i in range(80)})
-    effect = paired_difference(*sizes)
-    margin = 0.05 * sum(t for t, _ in sizes[0].values()) / sum(s for _, s in sizes[0].values())
-    assert effect_verdict(effect, margin).answer == "no"
-
-
-@pytest.mark.parametrize(("probability", "count"), [(0.5, 12), (0.5, 64), (0.9, 200)])
-def test_a_quantiles_interval_holds_it_whatever_the_distribution(probability: float, count: int) -> None:
-    rng = np.random.default_rng(count)
-    truth = float(np.exp(exact.norm.ppf(probability)))
-    found = [quantile_interval(np.exp(rng.normal(size=count)).tolist(), probability) for _ in range(1000)]
-    covered = sum(low <= truth <= high for low, high in found) / 1000  # type: ignore[misc]
-    # of the whole ranks the next wider pair is taken: never too narrow, at 12 values rather too wide
-    assert 0.94 <= covered <= 0.985
-
-
-def test_a_quantiles_interval_are_the_textbooks_order_statistics() -> None:
-    # the median of 20 values: the 6th and the 15th, with 0.9586
-    assert quantile_interval([float(i) for i in range(1, 21)], 0.5) == (6.0, 15.0)
-    # a 99th percentile needs 0.99^n below 0.025
-    assert quantile_interval(list(range(367)), 0.99) is None
-    assert quantile_interval(list(range(368)), 0.99) is not None
-    assert quantile_interval([1.0], 0.5) is None
-
-
-def test_spread_without_repeats_is_the_prior_and_repeats_move_it() -> None:
-    assert moderated_spread([[100.0], []]).deviation == pytest.approx(0.01)
-    quiet = moderated_spread([[100.0, 100.1, 99.9]] * 10)
-    noisy = moderated_spread([[100.0, 110.0, 92.0]] * 10)
-    assert quiet.deviation < 0.005
-    assert noisy.deviation > 0.07
-    assert noisy.repeats == 20
-    assert noisy.t975 == pytest.approx(exact.t.ppf(0.975, 23), rel=0.01)
 
 
 def test_where_one_saw_fewer_prompts_the_interval_is_between_paired_and_independent() -> None:
