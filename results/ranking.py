@@ -26,7 +26,7 @@ from results.request_table import CellKey
 from results.speedups import LoadNumbers, load_numbers, outputs_by_load, throughput_at
 from results.study_findings import study_findings
 from results.summary import CellSummary, Estimate
-from results.switch_trust import judge_switching
+from results.switch_comparison import judge_switching
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,8 @@ from results.report_cells import cells_json, cells_of, objections, stopped, warn
 from results.report_sentences import caveats, next_step, summary_sentences
 from results.search_notes import SearchNotes, read_notes
 from results.store import StudyFolder
-from results.switch_trust import SwitchTrust, judge_switching
+from results.switch_comparison import judge_switching
+from results.switch_trust import SwitchTrust
 from results.table import standing_legend, table_columns, table_rows
 from search_spaces.config import layout_label
 

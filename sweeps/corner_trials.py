@@ -12,7 +12,7 @@ from results.corners import MeasuredCorner, corner_configs, measured_corner
 from results.measured_settings import RowsOf
 from results.objective import Objective
 from results.records import TrialRecord
-from results.switch_trust import judge_switching
+from results.switch_comparison import judge_switching
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
 from sweeps.account import Account

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 
 from results.records import CONFIRMING, TrialRecord
-from results.switch_trust import SwitchTrust, judge_switching
+from results.switch_comparison import judge_switching
+from results.switch_trust import SwitchTrust
 from sweeps.progress import Standing
 from sweeps.recording import Store
 from sweeps.study_trial import StudyTrial

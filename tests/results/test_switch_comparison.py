@@ -16,7 +16,8 @@ from results.ranking import rank
 from results.records import Role, TrialRecord
 from results.request_table import CellKey
 from results.summary import scaled
-from results.switch_trust import SwitchTrust, judge_switching
+from results.switch_comparison import judge_switching
+from results.switch_trust import SwitchTrust
 from search_spaces.config import EngineConfig, Setting
 
 CONFIG = config(3, 1)
