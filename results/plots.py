@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from results.loads import load_words
-from results.ranking import RankedSetting, Ranking
+from results.ranked_settings import RankedSetting
+from results.ranking import Ranking
 from results.speedups import LoadNumbers
 from results.summary import Estimate
 from search_spaces.config import layout_label

@@ -14,7 +14,8 @@ from results.launch_script import command_text, user_command
 from results.mlflow_fields import metric_name
 from results.objective import Objective
 from results.output_identity import OutputIdentity
-from results.ranking import RankedSetting, Ranking, rank
+from results.ranked_settings import RankedSetting
+from results.ranking import Ranking, rank
 from results.records import CONFIRMING, TrialRecord
 from results.report_cells import cells_json, cells_of, objections, stopped, warnings
 from results.report_sentences import caveats, next_step, summary_sentences

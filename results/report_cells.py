@@ -7,7 +7,8 @@ from typing import Any
 
 from results.cell_row import cell_json
 from results.loads import load_words
-from results.ranking import RankedSetting, Ranking
+from results.ranked_settings import RankedSetting
+from results.ranking import Ranking
 from results.records import TrialRecord
 from results.summary import CellSummary
 from results.table import setting_words

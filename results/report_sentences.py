@@ -8,7 +8,8 @@ from results.drift import MIN_POINTS, Drift
 from results.loads import load_words
 from results.measured_settings import launch_values
 from results.objective import METRIC_WORDS, Objective
-from results.ranking import RankedSetting, Ranking
+from results.ranked_settings import RankedSetting
+from results.ranking import Ranking
 from results.speedups import throughput_at
 from results.stats.effects import effect_verdict
 from results.summary import Estimate

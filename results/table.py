@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from results.loads import load_words
 from results.objective import METRIC_HEADS, METRIC_WORDS
-from results.ranking import RankedSetting, Ranking
+from results.ranked_settings import RankedSetting
+from results.ranking import Ranking
 from results.speedups import LoadNumbers
 from results.summary import Estimate
 from search_spaces.config import layout_label

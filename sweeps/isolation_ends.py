@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from results.attribution import DEFAULT_MARGIN
 from results.corners import PARALLEL_FLAGS
 from results.probed_feed import TrainedOn
-from results.ranking import RankedSetting, Ranking
+from results.ranked_settings import RankedSetting
+from results.ranking import Ranking
 from results.records import TrialRecord
 from search_spaces.config import EngineConfig, Setting, Taps, layout_label
 from search_spaces.errors import InputError

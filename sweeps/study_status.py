@@ -9,7 +9,8 @@ from typing import Any
 from results.isolation_report import kept_sentences
 from results.measured_settings import MeasuredSetting
 from results.objective import METRIC_WORDS, Objective
-from results.ranking import RankedSetting, rank
+from results.ranked_settings import RankedSetting
+from results.ranking import rank
 from results.records import TrialRecord
 from results.report import Report, build_report
 from results.study_surface import traces_path
