@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from results.plots import PALETTE, open_axes
+from results.plot_style import PALETTE, open_axes
 from results.surface import Method, SurfacePoint
 from search_spaces.config import Taps, layout_label
 

@@ -231,7 +231,7 @@ def test_a_plot_that_fails_does_not_cost_the_report(folder: StudyFolder, monkeyp
 
 
 def test_one_plot_that_fails_does_not_cost_the_others(folder: StudyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("results.plots._positions", lambda *_: 1 / 0)
+    monkeypatch.setattr("results.plots.draw_positions", lambda *_: 1 / 0)
     paths = write_report(report_of(folder, study()), folder)
     names = [path.name for path in paths if path.suffix == ".png"]
     assert names == ["plot-accept-length-and-throughput.png", "plot-layouts.png"]
