@@ -9,7 +9,9 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from results.report import Report, ReportSection, report_json, report_sections
+from results.report import Report
+from results.report_json import report_json
+from results.report_sections import ReportSection, report_sections
 from results.store import StudyFolder
 from results.table import markdown_table
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import typer
 
-from results.report import Report, report_json
+from results.report import Report
+from results.report_json import report_json
 from search_spaces.errors import InputError
 from sweeps.commands.options import print_json, whoever_reads
 from sweeps.compose import SweepResult, run_sweep

@@ -26,7 +26,7 @@ def report(
 
     Example: specsweep report demo --format md > demo.md
     """
-    from results.report import report_json
+    from results.report_json import report_json
     from results.report_pages import report_html, report_markdown
     from sweeps.home import find_study, home_folder
     from sweeps.report_view import keep_report, print_report, print_verdicts

@@ -13,7 +13,8 @@ from results.mlflow_fields import metric_name, run_fields
 from results.objective import METRICS, MissingValue, Objective
 from results.ranking import rank
 from results.records import TrialRecord
-from results.report import build_report, report_json
+from results.report import build_report
+from results.report_json import report_json
 from results.report_sentences import summary_sentences
 from results.store import StudyFolder
 from results.summary import CellSummary

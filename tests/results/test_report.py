@@ -14,7 +14,8 @@ from rich.console import Console
 
 from results.failures import Failure
 from results.objective import Objective
-from results.report import Report, build_report, report_json
+from results.report import Report, build_report
+from results.report_json import report_json
 from results.report_pages import report_html, report_markdown, write_report
 from results.store import StudyFolder
 from results.table import ranking_table, table_columns, table_rows

@@ -16,7 +16,8 @@ from results.failures import Failure
 from results.objective import Objective
 from results.observations import RequestRow
 from results.records import TrialRecord
-from results.report import Report, build_report, report_json
+from results.report import Report, build_report
+from results.report_json import report_json
 from results.report_pages import report_html, report_markdown
 from results.store import StudyFolder
 from search_spaces.config import EngineConfig

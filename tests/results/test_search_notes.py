@@ -10,7 +10,9 @@ from result_builders import config, record, summary
 
 from results.objective import Objective
 from results.prediction import Comparison, Forecast, PredictedSetting
-from results.report import build_report, report_json, report_sections
+from results.report import build_report
+from results.report_json import report_json
+from results.report_sections import report_sections
 from results.search_notes import NOTES_FILE, SearchNotes, comparison_row, read_notes, write_notes
 from results.store import StudyFolder
 from search_spaces.config import Triple
