@@ -21,8 +21,8 @@ def test_an_mlflow_that_fails_later_stops_nothing_and_is_mended_by_sync(
         def __getattr__(self, name: str):
             raise ConnectionError("the server\nhas gone")
 
-    good = tracked.view._client
-    tracked.view._client = Broken()
+    good = tracked.view._runs.client
+    tracked.view._runs.client = Broken()
     made = done(tracked)
     start(tracked.view)
     tracked.view.finish(made)
@@ -33,7 +33,7 @@ def test_an_mlflow_that_fails_later_stops_nothing_and_is_mended_by_sync(
     with pytest.raises(EnvironmentProblem, match="the server has gone"):
         tracked.view.sync([made])
     assert tracked.reopened().needs_sync
-    tracked.view._client = good
+    tracked.view._runs.client = good
     assert tracked.view.sync([made]).written == ("t1",)
     assert not tracked.view.needs_sync
     assert not tracked.folder.stale_view_path.exists()
@@ -98,7 +98,7 @@ def test_a_study_from_before_there_were_ids_keeps_its_runs(tracked: TrackedStudy
 def test_a_deleted_experiment_is_restored(tracked: TrackedStudy) -> None:
     made = done(tracked)
     tracked.view.sync([made])
-    tracked.view._client.delete_experiment(tracked.view._experiment_id)
+    tracked.view._runs.client.delete_experiment(tracked.view._runs.experiment_id)
     report = tracked.reopened().sync([made])
     assert set(report.written + report.unchanged) == {"t1"}
     assert len(tracked.runs()) == 1

@@ -39,7 +39,7 @@ def test_sync_gives_what_a_live_run_gives(tracked: TrackedStudy) -> None:
     tracked.view.finish(made, [base])
     live = view_of(tracked)
     for run in tracked.runs():
-        tracked.view._client.delete_run(run.info.run_id)
+        tracked.view._runs.client.delete_run(run.info.run_id)
     tracked.view.sync([base, made])
     assert view_of(tracked) == live
 
