@@ -29,7 +29,7 @@ from sweeps.corner_trials import (
     trials_to_run,
 )
 from sweeps.feed_probes import kept_probe, plan_probe, run_probes, save_probe
-from sweeps.groups import open_groups, stopping
+from sweeps.groups import open_groups, servers_of, stopping
 from sweeps.home import StudyPlace, check_models
 from sweeps.interrupts import StopRequest, stop_signals
 from sweeps.isolation_ends import IsolationEnds, choose_ends, given_taps, trained_on
@@ -40,7 +40,7 @@ from sweeps.planning import SweepPlan, make_plan
 from sweeps.seams import Pool
 from sweeps.spec_schema import SweepSpec
 from sweeps.study_status import objective_of
-from sweeps.tp_traces import plan_tp_traces, tp_agreements
+from sweeps.tp_traces import TpTraces, plan_tp_traces, tp_agreements
 from sweeps.trace_plans import PlannedTrace
 from sweeps.tracing import known_texts, run_traces
 from sweeps.tracking import tracking_observers
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 class IsolationRequest:
     """What the user says beside the spec. `suspect` and `reference` are trial ids or settings in YAML, `trained_on`
     taps as text, `offline` the draft's accuracy by position. `probe` also reads what the draft is fed, `trace` what it
-    proposes at the suspect's TP size and at tp 1."""
+    proposes at the suspect's TP size and at a smaller one."""
 
     suspect: str | None = None
     reference: str | None = None
@@ -102,12 +102,14 @@ class StudyIsolation:
         ends = self._ends
         wanted = [plan_probe(ends.suspect, self.sweep.context)] if self._wants_probe(probe) else []
         kept = {plan: [kept_probe(self.folder, c, self.probe_key) for c in plan.configs] for plan in wanted}
+        wished = self._traces(ends) if self.request.trace and probe is not False else TpTraces()
         return IsolationPlan(
             ends=ends,
             corners=plan_corners(ends, records, self.folder.rows, self.sweep.context, self.workload),
             probes=tuple(plan for plan, feeds in kept.items() if None in feeds),
             feeds=tuple(feed for feeds in kept.values() if None not in feeds for feed in feeds if feed is not None),
-            traces=self._traces(ends.suspect) if self.request.trace and probe is not False else (),
+            traces=wished.plans,
+            not_traced=wished.problem,
         )
 
     def run(
@@ -134,7 +136,8 @@ class StudyIsolation:
         if reason in ("launches", "wall_time_s"):
             observer.said(f"budget.{reason} is spent: the verdict rests on what is measured")
         # each right beside the probe at its TP size, so that no server is started for it alone
-        self._trace([trace for trace in plan.traces if trace.config.tp_size > 1], pool, observer, stop, account)
+        served = plan.ends.suspect.tp_size
+        self._trace([trace for trace in plan.traces if trace.config.tp_size == served], pool, observer, stop, account)
         with account.open(self.folder) as opened:
             feeds = run_probes(
                 plan.probes,
@@ -145,7 +148,7 @@ class StudyIsolation:
                 keep=lambda feed: save_probe(self.folder, feed, self.probe_key),
                 account=opened,
             )
-        self._trace([trace for trace in plan.traces if trace.config.tp_size == 1], pool, observer, stop, account)
+        self._trace([trace for trace in plan.traces if trace.config.tp_size < served], pool, observer, stop, account)
         if stop.requested:
             return None
         measured = self.plan(probe=False)
@@ -180,8 +183,12 @@ class StudyIsolation:
         self.folder.write_file(self.folder.path / ISOLATION_FILE, content + "\n")
         return isolation
 
-    def _traces(self, suspect: EngineConfig) -> tuple[PlannedTrace, ...]:
-        return plan_tp_traces(self.folder, suspect, self.sweep.context, self.workload) if self.can_launch else ()
+    def _traces(self, ends: IsolationEnds) -> TpTraces:
+        if not self.can_launch:
+            return TpTraces(problem="only a server that specsweep starts can be traced")
+        servers = (*servers_of(self.sweep), ends.reference)
+        sizes = [config.tp_size for config in servers if config.triple is not None]
+        return plan_tp_traces(self.folder, ends.suspect, self.sweep.context, self.workload, sizes)
 
     def _trace(
         self, plans: Sequence[PlannedTrace], pool: Pool, observer: Observer, stop: StopRequest, account: Account
@@ -218,6 +225,8 @@ def isolate_study(isolation: StudyIsolation, observer: Observer) -> Isolation | 
     with hold_folder(isolation.folder.lock_path):
         isolation.folder.open_for_write()
         plan = isolation.plan()
+        if plan.not_traced:
+            observer.said(f"nothing is traced: {plan.not_traced}")
         if plan.needs_servers and isolation.can_launch:
             with session(isolation, plan.servers) as (pool, stop):
                 observers = [*tracking_observers(isolation.spec, isolation.place, isolation.folder), observer]

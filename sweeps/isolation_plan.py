@@ -14,13 +14,17 @@ from sweeps.trace_plans import PlannedTrace
 
 @dataclass(frozen=True, kw_only=True)
 class IsolationPlan:
-    """What an isolation would compare and do. `probes` and `traces` are to be run, `feeds` are kept from before."""
+    """What an isolation would compare and do. `probes` and `traces` are to be run, `feeds` are kept from before.
+
+    `not_traced` is why nothing is, where traces are wanted.
+    """
 
     ends: IsolationEnds
     corners: tuple[PlannedCorner, ...]
     probes: tuple[ProbePlan, ...]
     feeds: tuple[ProbedFeed, ...]
     traces: tuple[PlannedTrace, ...] = ()
+    not_traced: str = ""
 
     @property
     def needs_servers(self) -> bool:

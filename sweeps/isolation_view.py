@@ -57,6 +57,8 @@ def show_plan(plan: IsolationPlan) -> str:
     ]
     lines += ["", *(f"would probe {config_words(config)}" for probe in plan.probes for config in probe.configs)]
     lines += [f"would trace {trace.words}, {len(trace.left)} prompts" for trace in plan.traces]
+    if plan.not_traced:
+        lines += paragraph("", f"nothing would be traced: {plan.not_traced}")
     return "\n".join(lines).rstrip()
 
 
@@ -80,6 +82,7 @@ def plan_json(study: str, plan: IsolationPlan) -> dict[str, Any]:
         ],
         "probes": [config_words(config) for probe in plan.probes for config in probe.configs],
         "traces": [trace.to_json() for trace in plan.traces],
+        "not_traced": plan.not_traced or None,
     }
 
 

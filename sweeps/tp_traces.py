@@ -1,17 +1,19 @@
-"""Traces of a suspect's draft at its TP size and at tp 1: whether parallelism changes what it proposes."""
+"""Traces of a suspect's draft at its TP size and at a smaller one: whether parallelism changes what it proposes."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from actors.load.workload import Workload
 from actors.tracing import tracing_config
+from results.corners import PARALLEL_FLAGS
 from results.store import StudyFolder
 from results.study_surface import traces_path
 from results.tp_agreement import TpAgreement, agreements
 from results.traces import find_traces
-from search_spaces.config import EngineConfig
+from search_spaces.config import EngineConfig, Taps, Triple
 from search_spaces.errors import InputError
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
@@ -24,32 +26,53 @@ TRACED_PROMPTS = 16
 """How many prompts are traced: some thousand positions are enough to tell whether the drafts agree."""
 
 
-def plan_tp_traces(
-    folder: StudyFolder, suspect: EngineConfig, context: RuleContext, workload: Workload
-) -> tuple[PlannedTrace, ...]:
-    """What is left to trace of the suspect's layout and topk, the larger TP size first: its server may still run.
+@dataclass(frozen=True, kw_only=True)
+class TpTraces:
+    """`plans` are what is left to trace; `problem` is why nothing is, empty where all is traced already."""
 
-    At the steps of a trace that is there already and covers the suspect, so that the two can be compared. Empty at
-    tp 1, and where SGLang would not run one of the two. InputError for a damaged trace.
+    plans: tuple[PlannedTrace, ...] = ()
+    problem: str = ""
+
+
+def plan_tp_traces(
+    folder: StudyFolder, suspect: EngineConfig, context: RuleContext, workload: Workload, sizes: Iterable[int]
+) -> TpTraces:
+    """What is left to trace of the suspect's layout and topk, at its TP size first: its server may still run.
+
+    Beside it the smallest TP size at which that is traced already, else the smallest of `sizes` (at which the study
+    runs servers), else 1, without flags of parallelism; at the steps of what is there, so that the two can be compared.
+    InputError for a damaged trace.
     """
     if suspect.layout is None or suspect.triple is None or suspect.tp_size == 1:
-        return ()
-    steps = max(
-        (
-            trace.facts.num_steps
-            for trace in find_traces(traces_path(folder))
-            if (trace.facts.layout, trace.facts.eagle_topk) == (suspect.layout, suspect.triple.eagle_topk)
-            and trace.facts.workload_id == workload.workload_id
-        ),
-        default=0,
-    )
-    steps = max(steps, suspect.triple.num_steps)
-    traced = tracing_config(suspect, num_steps=steps, eagle_topk=suspect.triple.eagle_topk)
-    configs = [replace(traced, tp_size=tp_size) for tp_size in (suspect.tp_size, 1)]
-    if any(isinstance(resolve_setting(setting_of_config(config), context), Illegal) for config in configs):
-        return ()
-    plans = plan_traces(traces_path(folder), configs, workload, TRACED_PROMPTS)
-    return tuple(plan for plan in plans if plan.left)
+        return TpTraces(problem="the suspect runs at tp 1, where nothing is split")
+    depths = _traced_depths(folder, suspect.layout, suspect.triple, workload)
+    problems = []
+    for size in dict.fromkeys([*sorted(depths), *sorted(sizes), 1]):
+        if size >= suspect.tp_size:
+            continue
+        there, here = depths.get(size, set()), depths.get(suspect.tp_size, set())
+        steps = max(there & here or there or here or {suspect.triple.num_steps})
+        served = tracing_config(suspect, num_steps=steps, eagle_topk=suspect.triple.eagle_topk)
+        plain = tuple(flag for flag in served.flags if flag[0] not in PARALLEL_FLAGS)
+        configs = [served, replace(served, tp_size=size, flags=plain)]
+        rulings = [resolve_setting(setting_of_config(config), context) for config in configs]
+        illegal = [ruling for ruling in rulings if isinstance(ruling, Illegal)]
+        if not illegal:
+            plans = plan_traces(traces_path(folder), configs, workload, TRACED_PROMPTS)
+            return TpTraces(plans=tuple(plan for plan in plans if plan.left))
+        problems.append(f"beside tp {size}: {illegal[0].message} ({illegal[0].rule})")
+    return TpTraces(problem=problems[0])
+
+
+def _traced_depths(folder: StudyFolder, layout: Taps, triple: Triple, workload: Workload) -> dict[int, set[int]]:
+    """The steps, by TP size, of the traces that cover this layout and triple on this workload."""
+    depths: dict[int, set[int]] = {}
+    for trace in find_traces(traces_path(folder)):
+        facts = trace.facts
+        same = (facts.layout, facts.eagle_topk, facts.workload_id) == (layout, triple.eagle_topk, workload.workload_id)
+        if same and facts.num_steps >= triple.num_steps and trace.prompts:
+            depths.setdefault(facts.tp_size, set()).add(facts.num_steps)
+    return depths
 
 
 def tp_agreements(folder: StudyFolder, suspect: EngineConfig) -> tuple[TpAgreement, ...]:

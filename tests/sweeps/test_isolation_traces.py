@@ -59,7 +59,11 @@ def test_nothing_is_traced_unasked_or_at_tp_1(place: StudyPlace) -> None:
     measure(place, replace(SUSPECT, tp_size=1), "t0001")
     measure(place, SUSPECT, "t0002")
     assert isolation(place).plan().traces == ()
-    assert isolation(place, trace=True, suspect="t0001-a1").plan().traces == ()
+    alone = isolation(place, trace=True, suspect="t0001-a1").plan()
+    assert (alone.traces, alone.not_traced) == ((), "the suspect runs at tp 1, where nothing is split")
+    assert "nothing would be traced: the suspect runs at tp 1" in show_plan(alone)
+    assert plan_json("case", alone)["not_traced"] == alone.not_traced
+    assert isolation(place).plan().not_traced == ""
     assert len(isolation(place, trace=True, suspect="t0002-a1").plan().traces) == 2
 
 
