@@ -78,10 +78,14 @@ class TraceJournal:
         """Those of this session."""
         return self._launches.weight_loads - self._before
 
+    def needs_server(self, server: Hashable) -> bool:
+        """Whether a job on this server, as `begin` has it, would start one: none runs that it can go on with."""
+        return self._running is None or self._running != server
+
     def begin(self, job: str, server: Hashable) -> None:
         """A job is about to begin; on the disk before this returns. `server` is equal for jobs that one server can run
         after each other. EnvironmentProblem when the disk refuses."""
-        loads = self._running is None or self._running != server
+        loads = self.needs_server(server)
         self._running = server
         began = TraceLaunch(job=job, begun_at_unix_s=self._clock(), weights_loaded=loads)
         self._keep(TraceLaunches(jobs=(*self._launches.jobs, began)))

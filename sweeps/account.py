@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from results.store import StudyFolder
 from results.study_surface import traces_path
@@ -49,6 +49,13 @@ class OpenAccount:
         """Whether the budget allows a further launch after `launched` of these."""
         spent = Spent(trials=0, launches=self.launches + launched, elapsed_s=self.time.elapsed_s)
         return launch_limit(self.account.budget, spent) is None
+
+    def may_begin(self, launched: int, starts_a_server: bool) -> bool:
+        """The same for work that may do without a launch: only time can forbid it then."""
+        if starts_a_server:
+            return self.may_launch(launched)
+        budget = replace(self.account.budget, launches=None)
+        return launch_limit(budget, Spent(trials=0, launches=0, elapsed_s=self.time.elapsed_s)) is None
 
     def beat(self) -> None:
         """To be called often."""

@@ -209,7 +209,7 @@ class StudyIsolation:
                 retries=self.spec.budget.retries,
                 say=observer.said,
                 heartbeat=opened.beat,
-                may_go_on=opened.may_launch,
+                may_begin=opened.may_begin,
             )
 
     def _wants_probe(self, probe: bool | None) -> bool:

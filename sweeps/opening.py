@@ -89,8 +89,7 @@ class Opening:
                 retries=self.retries,
                 say=self.observer.said,
                 heartbeat=opened.beat,
-                # one server is enough: only time can run out meanwhile
-                may_go_on=opened.may_launch,
+                may_begin=opened.may_begin,
             )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from actors.end_tokens import end_ids_of
-from actors.job import TraceTask, TrialJob, TrialOutcome
+from actors.job import TraceTask, TrialJob
 from actors.load.workload import Prompt, Workload
 from actors.tracing import MAX_PASSES
 from results.failures import Failure
@@ -21,8 +21,8 @@ from results.trace_launches import TraceJournal
 from results.trace_segments import keep_segments
 from search_spaces.model_facts import TargetFacts
 from sweeps.interrupts import StopRequest
-from sweeps.seams import WAIT_S, Pool
-from sweeps.switching import server_kind
+from sweeps.seams import Pool
+from sweeps.trace_attempts import MayBegin, TraceAttempts
 from sweeps.trace_plans import PlannedTrace
 
 LOG = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ JOB_PROMPTS = 32
 HEAD_BYTES = 4096
 """The most that a trace file holds beside its records."""
 MAX_FAILED = 2
-"""After so many failures without a success between them nothing more is traced: the servers cannot do it."""
+"""After so many failures without a traced prompt between them nothing more is traced: the servers cannot do it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,42 +103,65 @@ def run_traces(
     retries: int = 0,
     say: Callable[[str], None] = LOG.info,
     heartbeat: Callable[[], None] = lambda: None,
-    may_go_on: Callable[[], bool] = lambda: True,
+    may_begin: MayBegin = lambda launched, starts: True,
 ) -> TraceRun:
     """Trace what is left of each plan, job by job on one server, and keep every job's result before the next begins.
 
-    Blocks. A failed trace keeps what it had and does not keep the others from being traced.
+    Blocks. A failed trace keeps what it had and does not keep the others from being traced, but for MAX_FAILED of them.
     """
     journal = TraceJournal(traces)
-    run = _TraceRun(pool=pool, stop=stop, heartbeat=heartbeat, may_go_on=may_go_on, retries=retries, journal=journal)
+    attempts = TraceAttempts(
+        pool=pool, stop=stop, heartbeat=heartbeat, may_begin=may_begin, retries=retries, journal=journal
+    )
     tracer = _Tracer(workload=workload, target=target, expected=expected)
     started = time.monotonic()
     finished: list[FinishedTrace] = []
-    failed_in_a_row = 0
+    failed: list[Failure] = []  # one after the other, without a traced prompt in between
     for plan in plans:
-        prompts, problems, failure = plan.done, list[str](), None
-        for job in tracer.jobs(plan):
-            outcome = run.job(job) if failed_in_a_row < MAX_FAILED else None
-            if outcome is None:
-                break
-            if outcome.traced is not None:
-                keep_segments(traces, outcome.traced)
-                prompts += sum(len(segment.prompts) for segment in outcome.traced.segments)
-                problems += outcome.traced.problems
-            failure = outcome.failure
-            if failure is not None:
-                failed_in_a_row += 1
-                say(f"trace of {plan.words}: failed: {failure.kind} in {failure.phase}: {failure.message}")
-                break
-            failed_in_a_row = 0
-            say(f"traced     {plan.words}: {prompts} of {plan.done + len(plan.left)} prompts")
-        finished.append(FinishedTrace(plan=plan, prompts=prompts, problems=tuple(problems), failure=failure))
+        if plan.left and len(failed) >= MAX_FAILED:
+            failure = replace(failed[-1], message=f"not tried: {len(failed)} failures in a row before it", log_tail="")
+            finished.append(FinishedTrace(plan=plan, prompts=plan.done, problems=(), failure=failure))
+            continue
+        trace = _trace(plan, tracer.jobs(plan), attempts, traces, say)
+        finished.append(trace)
+        if trace.prompts > plan.done:
+            failed.clear()
+        if trace.failure is not None:
+            failed.append(trace.failure)
+            say(
+                f"trace of {plan.words}: failed: {trace.failure.kind} in {trace.failure.phase}: {trace.failure.message}"
+            )
     return TraceRun(
         traces=tuple(finished),
         weight_loads=journal.weight_loads,
         elapsed_s=time.monotonic() - started,
-        stopped=not run.goes_on,
+        stopped=attempts.was_stopped,
     )
+
+
+def _trace(
+    plan: PlannedTrace, jobs: Iterable[TrialJob], attempts: TraceAttempts, traces: Path, say: Callable[[str], None]
+) -> FinishedTrace:
+    """One plan, as far as it goes. Prompts that cannot be traced are no failure, unless none can."""
+    prompts, problems, failure = plan.done, list[str](), None
+    for job in jobs:
+        outcome = attempts.run(job)
+        if outcome is None:
+            break
+        if outcome.traced is not None:
+            problems += outcome.traced.problems
+        if outcome.traced is not None and outcome.traced.segments:
+            keep_segments(traces, outcome.traced)
+            prompts += sum(len(segment.prompts) for segment in outcome.traced.segments)
+        failure = outcome.failure
+        if failure is not None:
+            break
+        say(f"traced     {plan.words}: {prompts} of {plan.done + len(plan.left)} prompts")
+    else:
+        if plan.left and not prompts:
+            message = "; ".join(["no prompt could be traced", *problems[:1]])
+            failure = Failure(phase="measure", kind="client", message=message)
+    return FinishedTrace(plan=plan, prompts=prompts, problems=tuple(problems), failure=failure)
 
 
 def nothing_to_trace(plans: Sequence[PlannedTrace]) -> TraceRun:
@@ -179,54 +202,3 @@ class _Tracer:
             max_bytes=max_bytes,
             expected={key: self._expected[key] for key in ids if key in self._expected},
         )
-
-
-class _TraceRun:
-    """Runs jobs one after the other, so that one server is enough."""
-
-    def __init__(
-        self,
-        *,
-        pool: Pool,
-        stop: StopRequest,
-        heartbeat: Callable[[], None],
-        may_go_on: Callable[[], bool],
-        retries: int,
-        journal: TraceJournal,
-    ) -> None:
-        self._pool, self._stop, self._heartbeat = pool, stop, heartbeat
-        self._may_go_on, self._retries, self._journal = may_go_on, retries, journal
-
-    @property
-    def goes_on(self) -> bool:
-        return not self._stop.requested and self._may_go_on()
-
-    def job(self, job: TrialJob) -> TrialOutcome | None:
-        """The job's outcome after retries of what it did not cause; None when nothing more is to be traced."""
-        if not self.goes_on:
-            return None
-        for attempt in range(self._retries + 1):
-            outcome = self._once(replace(job, trial_id=f"{job.trial_id}-a{attempt + 1}"))
-            if outcome is None:
-                return None
-            if outcome.failure is None or not outcome.failure.is_infrastructure or not self.goes_on:
-                break
-        return outcome
-
-    def _once(self, job: TrialJob) -> TrialOutcome | None:
-        # noted before it begins: a driver that dies must not lose the launch
-        self._journal.begin(job.trial_id, server_kind(job.config))
-        while not self._pool.try_start(job):
-            if self._stop.requested:
-                self._journal.withdraw()
-                return None
-            self._pool.wait(WAIT_S)
-            self._heartbeat()
-        while not self._stop.requested:
-            for outcome in self._pool.wait(WAIT_S):
-                if outcome.trial_id == job.trial_id:
-                    loaded = None if outcome.launch is None else outcome.launch.weights_loaded
-                    self._journal.end(weights_loaded=loaded, failed=outcome.failure is not None)
-                    return outcome
-            self._heartbeat()
-        return None

@@ -35,7 +35,7 @@ def isolate(
         bool,
         typer.Option(
             "--trace/--no-trace",
-            help="Also trace what the draft proposes at the suspect's TP size and at a smaller one, and how far they agree.",
+            help="Also trace what the draft proposes at the suspect's TP size and a smaller one: how far they agree.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and run nothing.")] = False,

@@ -94,9 +94,11 @@ def test_a_spent_budget_is_no_trace_that_failed(
     monkeypatch.setattr("sweeps.opening.trace_configs", lambda configs, *_: configs)
     ledger, pool, begun = Ledger(), InstantPool(), list[str]()
 
-    def run_traces(plans: Any, *, may_go_on: Any, heartbeat: Any, **_: Any) -> TraceRun:
+    def run_traces(plans: Any, *, may_begin: Any, heartbeat: Any, **_: Any) -> TraceRun:
         heartbeat()
-        begun.append("traces" if may_go_on() else "")
+        # one launch is left, for the first job; what goes on with its server may
+        assert (may_begin(0, True), may_begin(1, True), may_begin(1, False)) == (True, False, True)
+        begun.append("traces")
         return TraceRun(traces=(), weight_loads=1, elapsed_s=1.0, stopped=False)
 
     monkeypatch.setattr("sweeps.opening.run_traces", run_traces)

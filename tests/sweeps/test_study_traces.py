@@ -24,6 +24,7 @@ from search_spaces.errors import InputError
 from search_spaces.model_facts import DraftFacts, TargetFacts
 from search_spaces.rulings import RuleContext
 from sweeps.interrupts import StopRequest
+from sweeps.trace_attempts import MayBegin
 from sweeps.trace_choice import TraceChoice, trace_configs
 from sweeps.trace_plans import plan_traces
 from sweeps.tracing import JOB_BYTES, TraceRun, run_traces
@@ -162,7 +163,14 @@ def traced(job: TrialJob, folder: Path, *, first: bool = False, loads: bool = Fa
     )
 
 
-def run(pool: TracingPool, folder: Path, *, stop: StopRequest | None = None, retries: int = 0) -> TraceRun:
+def run(
+    pool: TracingPool,
+    folder: Path,
+    *,
+    stop: StopRequest | None = None,
+    retries: int = 0,
+    may_begin: MayBegin = lambda launched, starts: True,
+) -> TraceRun:
     plans = plan_traces(folder, trace_configs(CONFIGS, context(), TraceChoice()), LOAD)
     return run_traces(
         plans,
@@ -173,6 +181,7 @@ def run(pool: TracingPool, folder: Path, *, stop: StopRequest | None = None, ret
         expected={LOAD.prompts[0].prompt_id: (1, 2)},
         stop=stop or StopRequest(),
         retries=retries,
+        may_begin=may_begin,
     )
 
 
@@ -231,8 +240,10 @@ def test_servers_that_cannot_trace_are_tried_twice(tmp_path: Path) -> None:
     pool = TracingPool(lambda job: fail(job, refused))
     found = run(pool, tmp_path)
     assert len(pool.jobs) == 2
-    assert [trace.failure for trace in found.traces] == [refused, refused, None, None]
+    untried = replace(refused, message="not tried: 2 failures in a row before it")
+    assert [trace.failure for trace in found.traces] == [refused, refused, untried, untried]
     assert [trace.prompts for trace in found.traces] == [0] * 4
+    assert not found.stopped
 
 
 def test_infrastructure_is_retried(tmp_path: Path) -> None:
@@ -241,6 +252,55 @@ def test_infrastructure_is_retried(tmp_path: Path) -> None:
     found = run(pool, tmp_path, retries=1)
     assert found.failures == ()
     assert len(pool.jobs) == 16
+
+
+def nothing_traced(job: TrialJob) -> TrialOutcome:
+    """Every prompt was refused, which is no failure of the server."""
+    with TemporaryDirectory() as folder:
+        outcome = traced(job, Path(folder))
+    assert outcome.traced is not None
+    problems = tuple(f"prompt {prompt.prompt_id}: not traced: HTTP 400" for prompt in job.workload.prompts)
+    return replace(outcome, traced=replace(outcome.traced, segments=(), problems=problems))
+
+
+def test_a_job_without_a_traced_prompt_does_not_end_its_trace(tmp_path: Path) -> None:
+    """The longest prompts may be the last ones: eight of forty are missing of the first trace, as problems."""
+    pool = TracingPool(lambda job: nothing_traced(job) if len(pool.jobs) == 2 else None)
+    found = run(pool, tmp_path)
+    assert [trace.prompts for trace in found.traces] == [32, 40, 40, 40]
+    assert (found.failures, len(found.traces[0].problems)) == ((), 9)
+    again = TracingPool(nothing_traced)
+    left = run(again, tmp_path)
+    assert [(trace.prompts, trace.failure) for trace in left.traces] == [(32, None)] + [(40, None)] * 3
+    assert len(again.jobs) == 1
+
+
+def test_traces_of_which_no_prompt_can_be_traced_have_failed(tmp_path: Path) -> None:
+    pool = TracingPool(nothing_traced)
+    found = run(pool, tmp_path)
+    assert len(pool.jobs) == 2 * 2
+    first = f"no prompt could be traced; prompt {LOAD.prompts[0].prompt_id}: not traced: HTTP 400"
+    assert [trace.failure.message for trace in found.failures if trace.failure is not None] == [
+        first, first, *["not tried: 2 failures in a row before it"] * 2,
+    ]  # fmt: skip
+    assert find_traces(tmp_path) == ()
+
+
+@pytest.mark.parametrize("launches", [1, 2, 3])
+def test_retries_are_launches_of_the_budget(tmp_path: Path, launches: int) -> None:
+    """A server that dies in every job: none is started beyond the budget, and the next driver may go on."""
+    lost = Failure(phase="measure", kind="lost_actor", message="gone")
+    pool = TracingPool(lambda job: fail(job, lost))
+    found = run(pool, tmp_path, retries=9, may_begin=lambda launched, starts: not starts or launched < launches)
+    assert len(pool.jobs) == found.weight_loads == launches
+    assert found.stopped
+
+
+def test_one_launch_is_enough_for_all_traces(tmp_path: Path) -> None:
+    pool = TracingPool()
+    found = run(pool, tmp_path, may_begin=lambda launched, starts: not starts or launched < 1)
+    assert [trace.prompts for trace in found.traces] == [40] * 4
+    assert (found.weight_loads, found.stopped) == (1, False)
 
 
 def test_told_to_stop(tmp_path: Path) -> None:

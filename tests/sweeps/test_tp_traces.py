@@ -85,9 +85,7 @@ def test_flags_of_parallelism_stay_at_the_suspects_size(place: StudyPlace) -> No
 
 
 def test_why_nothing_is_traced(place: StudyPlace) -> None:
-    assert planned(place, server(tp=1), [1, 2]) == TpTraces(
-        problem="the suspect runs at tp 1, where nothing is split"
-    )
+    assert planned(place, server(tp=1), [1, 2]) == TpTraces(problem="the suspect runs at tp 1, where nothing is split")
     found = planned(place, replace(SUSPECT, flags=attention_in(3)), [2])
     assert found.plans == ()
     assert found.problem.startswith("beside tp 2: tp_size 8 cannot be split into 3 attention groups (")

@@ -1,0 +1,70 @@
+"""The jobs of one session of tracing: one after the other, so that one server is enough, each retried a few times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from actors.job import TrialJob, TrialOutcome
+from results.trace_launches import TraceJournal
+from sweeps.interrupts import StopRequest
+from sweeps.seams import WAIT_S, Pool
+from sweeps.switching import server_kind
+
+MayBegin = Callable[[int, bool], bool]
+"""(servers started so far in this session, whether the next job starts one) to whether the budget allows that job."""
+
+
+class TraceAttempts:
+    """`was_stopped` once a job was not begun, not tried again or cut off because of a signal or the budget."""
+
+    def __init__(
+        self,
+        *,
+        pool: Pool,
+        stop: StopRequest,
+        heartbeat: Callable[[], None],
+        may_begin: MayBegin,
+        retries: int,
+        journal: TraceJournal,
+    ) -> None:
+        self._pool, self._stop, self._heartbeat = pool, stop, heartbeat
+        self._may_begin, self._retries, self._journal = may_begin, retries, journal
+        self.was_stopped = False
+
+    def run(self, job: TrialJob) -> TrialOutcome | None:
+        """The job's outcome after retries of what it did not cause; None when nothing more is to be traced."""
+        outcome = None
+        for attempt in range(self._retries + 1):
+            if not self._goes_on(job):
+                break
+            outcome = self._once(replace(job, trial_id=f"{job.trial_id}-a{attempt + 1}"))
+            if outcome is None or outcome.failure is None or not outcome.failure.is_infrastructure:
+                break
+        return outcome
+
+    def _goes_on(self, job: TrialJob) -> bool:
+        starts = self._journal.needs_server(server_kind(job.config))
+        if self._stop.requested or not self._may_begin(self._journal.weight_loads, starts):
+            self.was_stopped = True
+        return not self.was_stopped
+
+    def _once(self, job: TrialJob) -> TrialOutcome | None:
+        # noted before it begins: a driver that dies must not lose the launch
+        self._journal.begin(job.trial_id, server_kind(job.config))
+        while not self._pool.try_start(job):
+            if self._stop.requested:
+                self._journal.withdraw()
+                self.was_stopped = True
+                return None
+            self._pool.wait(WAIT_S)
+            self._heartbeat()
+        while not self._stop.requested:
+            for outcome in self._pool.wait(WAIT_S):
+                if outcome.trial_id == job.trial_id:
+                    loaded = None if outcome.launch is None else outcome.launch.weights_loaded
+                    self._journal.end(weights_loaded=loaded, failed=outcome.failure is not None)
+                    return outcome
+            self._heartbeat()
+        self.was_stopped = True
+        return None
