@@ -6,7 +6,9 @@ from actors.engine_factories import EndpointFactory
 from actors.engines.endpoint import Endpoint, runs
 from search_spaces.config import Triple
 from search_spaces.errors import InputError
-from sweeps.spec_schema import EndpointSpec, SpaceSpec, SweepSpec
+from sweeps.spec_engine import EndpointSpec
+from sweeps.spec_schema import SweepSpec
+from sweeps.spec_space import SpaceSpec
 
 NUMBERS = ("num_steps", "eagle_topk", "num_draft_tokens")
 

@@ -22,7 +22,7 @@ from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
 from sweeps.planning import SweepPlan
 from sweeps.spec_problems import explain
-from sweeps.spec_schema import SettingSpec
+from sweeps.spec_space import SettingSpec
 from sweeps.spec_yaml import show_path
 
 MORE = DEFAULT_MARGIN

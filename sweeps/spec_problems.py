@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from sweeps.nearest import nearest
+from sweeps.spec_engine import ENGINES
 from sweeps.spec_fields import show
-from sweeps.spec_schema import ENGINES
 from sweeps.spec_yaml import KeyPath
 
 Problem = tuple[KeyPath, str]

@@ -1,143 +1,26 @@
 """The spec's shape: what a sweep's YAML file may say, with types, limits, defaults and the reason for each key.
 
 Values are frozen and complete: after validation nothing is left to guess but what depends on the machine (the device
-`auto`, the number of slots). The JSON schema for editors is generated from these classes.
+`auto`, the number of slots). The JSON schema for editors is generated from `SweepSpec`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import Field
 
 from results.objective import Goal, Metric
-from search_spaces.config import Flags, FlagValue, Setting, layout_label
-from sweeps.spec_fields import (
-    Count,
-    CountOrAuto,
-    CountOrNull,
-    Counts,
-    CountsOrNull,
-    EnvName,
-    EnvValue,
-    FlagName,
-    Layout,
-    Layouts,
-    LayoutValue,
-    Prompts,
-    RateOrNull,
-    Rates,
-    StudyName,
-    Swept,
-    SweptValues,
-    Url,
-    Version,
-)
+from sweeps.spec_engine import EngineSpec, SglangSpec
+from sweeps.spec_fields import Count, CountOrAuto, Counts, Prompts, RateOrNull, Rates, StudyName
+from sweeps.spec_section import Seconds, Section, Text
+from sweeps.spec_space import SettingSpec, SpaceSpec
 
-Seconds = Annotated[float, Field(gt=0)]
 Whole = Annotated[int, Field(ge=0)]
-Port = Annotated[int, Field(ge=1, le=65535)]
 Gain = Annotated[float, Field(gt=0, lt=1)]
 HalfWidth = Annotated[float, Field(gt=0, lt=1)]
-Text = Annotated[str, Field(min_length=1)]
 
 Sampler = Literal["auto", "surface", "tpe", "random", "grid", "brute_force", "qmc", "gp", "cmaes", "nsgaii", "nsgaiii"]
-
-
-class Section(BaseModel):
-    """A mapping of the spec: unknown keys refused, no conversions, no NaN, frozen."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        hide_input_in_errors=True,
-    )
-
-
-class SglangSpec(Section):
-    """How a server is started: an SGLang server that specsweep starts and stops."""
-
-    kind: Literal["sglang"] = Field("sglang", description="What serves; `endpoint` has keys of its own, see below.")
-    device: Literal["auto", "cuda", "cpu"] = Field(
-        "auto", description="`auto` takes CUDA where the cluster has GPUs, else the CPU."
-    )
-    python: Text | None = Field(
-        None, description="The interpreter in which SGLang is installed; by default the one that runs specsweep."
-    )
-    sglang_version: Version | None = Field(
-        None, description="The version whose rules apply in `plan`; by default the installed one."
-    )
-    args: dict[FlagName, Swept] = Field(
-        {}, description="Further SGLang flags in snake_case, the same for every launch."
-    )
-    env: dict[EnvName, EnvValue] = Field(
-        {}, description="Environment variables of the server. Nothing else is inherited but a short allow-list."
-    )
-    start_method: Literal["spawn", "fork"] = Field(
-        "spawn", description="`fork` starts servers faster on the CPU (`device: cpu`); never with CUDA."
-    )
-    host: Text = Field("127.0.0.1", description="The address on which a server listens.")
-    port: Port | None = Field(
-        None, description="A fixed port for the server, one at a time; by default free ones are chosen."
-    )
-    ready_timeout_s: Seconds = Field(1800.0, description="How long a server may take to answer its first request.")
-    request_timeout_s: Seconds = Field(600.0, description="How long one request may take.")
-    stop_grace_s: Seconds = Field(5.0, description="How long a server may take to end before it is killed.")
-    switching: Literal["auto", "on", "off"] = Field(
-        "auto",
-        description="Whether a running server changes its layout and triple without a launch. `auto`: where it was seen"
-        " to give the same results, on CPU servers; the winner is measured on a fresh launch in any case.",
-    )
-    api_key_env: ClassVar[None] = None
-    allow_simulated: bool = Field(
-        False, description="Let SGLANG_SIMULATE_ACC_LEN replace real acceptance; every result then says so."
-    )
-
-
-class EndpointSpec(Section):
-    """A server that is already running. It is measured, never started, stopped or changed.
-
-    Its triple and TP size are read from it; a space that names others is refused. There is no baseline to compare with.
-    """
-
-    kind: Literal["endpoint"] = Field(description="What serves: somebody else's server.")
-    url: Url = Field(description="The server's root, such as http://127.0.0.1:30000.")
-    api_key_env: EnvName | None = Field(
-        None, description="The environment variable, where the measuring runs, that holds the server's API key."
-    )
-    sglang_version: Version | None = Field(
-        None, description="The version whose rules apply; by default the one that the server tells."
-    )
-    request_timeout_s: Seconds = Field(600.0, description="How long one request may take.")
-
-    # What only a server of our own has, for readers of either kind.
-    device: ClassVar[Literal["cpu"]] = "cpu"
-    python: ClassVar[None] = None
-    args: ClassVar[Mapping[str, FlagValue]] = MappingProxyType({})
-    env: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    start_method: ClassVar[Literal["spawn"]] = "spawn"
-    host: ClassVar[str] = "127.0.0.1"
-    port: ClassVar[None] = None
-    ready_timeout_s: ClassVar[float] = 0.0
-    stop_grace_s: ClassVar[float] = 0.0
-    switching: ClassVar[Literal["off"]] = "off"
-    allow_simulated: ClassVar[bool] = False
-
-
-ENGINES: Mapping[str, type[Section]] = MappingProxyType({"sglang": SglangSpec, "endpoint": EndpointSpec})
-
-
-def _engine_kind(value: Any) -> object:
-    return value.get("kind", "sglang") if isinstance(value, dict) else getattr(value, "kind", "sglang")
-
-
-EngineSpec = Annotated[
-    Annotated[SglangSpec, Tag("sglang")] | Annotated[EndpointSpec, Tag("endpoint")], Discriminator(_engine_kind)
-]
 
 
 class ClusterSpec(Section):
@@ -153,51 +36,6 @@ class ClusterSpec(Section):
     max_parallel: Count | None = Field(
         None, description="How many trials may run at the same time; by default as many as fit."
     )
-
-
-class SpaceSpec(Section):
-    """What is searched: the product of all values. A number dimension is a list or a range {low, high, step}."""
-
-    catalog: Text | None = Field(None, description="A ready space to start from; other keys here replace its keys.")
-    layout: Layouts = Field(
-        ("shipped",),
-        description="Lists of taps, `default` (SGLang's own choice) or `shipped` (as the draft's config says).",
-    )
-    num_steps: CountsOrNull = Field(
-        (None,), description="Values of --speculative-num-steps. null: left to SGLang, then for the other two as well."
-    )
-    eagle_topk: CountsOrNull = Field((None,), description="Values of --speculative-eagle-topk.")
-    num_draft_tokens: CountsOrNull = Field(
-        (None,), description="Values of --speculative-num-draft-tokens, the root included."
-    )
-    tp_size: Counts = Field((1,), description="Tensor-parallel sizes.")
-    flags: dict[FlagName, SweptValues] = Field({}, description="Any further SGLang flag as a dimension.")
-
-    @property
-    def layout_labels(self) -> tuple[str, ...]:
-        return tuple(label_of(layout) for layout in self.layout)
-
-
-class SettingSpec(Section):
-    """One setting, such as the one that is complained about."""
-
-    layout: LayoutValue = Field("shipped", description="A list of taps, `default` or `shipped`.")
-    num_steps: CountOrNull = Field(None, description="--speculative-num-steps.")
-    eagle_topk: CountOrNull = Field(None, description="--speculative-eagle-topk.")
-    num_draft_tokens: CountOrNull = Field(None, description="--speculative-num-draft-tokens.")
-    tp_size: Count = Field(1, description="The tensor-parallel size.")
-    flags: dict[FlagName, Swept] = Field({}, description="Further SGLang flags.")
-
-    def to_setting(self) -> Setting:
-        flags: Flags = tuple(sorted(self.flags.items()))
-        return Setting(
-            layout=label_of(self.layout),
-            num_steps=self.num_steps,
-            eagle_topk=self.eagle_topk,
-            num_draft_tokens=self.num_draft_tokens,
-            tp_size=self.tp_size,
-            flags=flags,
-        )
 
 
 class WorkloadSpec(Section):
@@ -335,8 +173,3 @@ class SweepSpec(Section):
     def objective_concurrency(self) -> int:
         """The closed loop that stands for the study where one is needed, whatever load the objective is read at."""
         return self.objective.concurrency or self.workload.concurrency[0]
-
-
-def label_of(layout: Layout) -> str:
-    """The label under which a layout value is stored: `default`, `shipped` or taps such as `0,3,7`."""
-    return layout if isinstance(layout, str) else layout_label(layout)
