@@ -22,7 +22,8 @@ from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
 from sweeps.planning import SweepPlan
 from sweeps.spec_schema import SweepSpec
-from sweeps.study import SearchStudy, open_study
+from sweeps.stored_study import open_study
+from sweeps.study import SearchStudy
 from sweeps.study_status import objective_of
 from sweeps.tasks import FixedTrial
 

@@ -21,7 +21,8 @@ from search_spaces.space import SearchSpace
 from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
 from sweeps.progress import Standing
-from sweeps.study import SearchStudy, open_study
+from sweeps.stored_study import open_study
+from sweeps.study import SearchStudy
 from sweeps.study_trial import State, StudyTrial
 from sweeps.tasks import Task
 

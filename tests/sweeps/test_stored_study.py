@@ -1,4 +1,4 @@
-"""The study on a real SQLite storage: how its space is stored, and what is refused."""
+"""A study in a real SQLite storage: how its space is stored, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from search_spaces.errors import EnvironmentProblem, InputError
 from search_spaces.space import SearchSpace
 from sweeps.dimensions import contains, dimensions_of, params_of, setting_of
 from sweeps.ledger import Ledger
-from sweeps.study import distribution_of
+from sweeps.stored_study import distribution_of
 
 # --- what is stored
 
