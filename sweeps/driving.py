@@ -14,10 +14,11 @@ from search_spaces.errors import InputError
 from sweeps.commands.options import print_json, whoever_reads
 from sweeps.compose import SweepResult, run_sweep
 from sweeps.home import StudyPlace
+from sweeps.objectives import objective_of
 from sweeps.progress import open_progress, show_duration
 from sweeps.report_view import keep_report, print_report, print_verdicts
 from sweeps.spec_schema import SweepSpec
-from sweeps.study_status import objective_of, report_of
+from sweeps.study_report import report_of
 from sweeps.terminal import TerminalObserver
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130

@@ -35,11 +35,11 @@ from sweeps.interrupts import StopRequest, stop_signals
 from sweeps.isolation_ends import IsolationEnds, choose_ends, given_taps, trained_on
 from sweeps.isolation_plan import IsolationPlan
 from sweeps.lease import hold_folder
+from sweeps.objectives import objective_of
 from sweeps.observers import Observer, Observers
 from sweeps.planning import SweepPlan, make_plan
 from sweeps.seams import Pool
 from sweeps.spec_schema import SweepSpec
-from sweeps.study_status import objective_of
 from sweeps.tp_traces import TpTraces, plan_tp_traces, tp_agreements
 from sweeps.trace_plans import PlannedTrace
 from sweeps.tracing import known_texts, run_traces

@@ -20,11 +20,11 @@ from sweeps.engine_check import refusals
 from sweeps.home import StudyPlace
 from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
+from sweeps.objectives import objective_of
 from sweeps.planning import SweepPlan
 from sweeps.spec_schema import SweepSpec
 from sweeps.stored_study import open_study
 from sweeps.study import SearchStudy
-from sweeps.study_status import objective_of
 from sweeps.tasks import FixedTrial
 
 

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from results.isolation_report import kept_sentences
 from results.measured_settings import MeasuredSetting
 from results.objective import METRIC_WORDS, Objective
 from results.ranked_settings import RankedSetting
 from results.ranking import rank
 from results.records import TrialRecord
-from results.report import Report, build_report
 from results.study_surface import traces_path
 from results.trace_launches import read_trace_launches
 from results.traces import Trace, TraceFacts, find_traces
@@ -24,8 +22,9 @@ from sweeps.home import StudyPlace
 from sweeps.lease import Owner, folder_owner
 from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
+from sweeps.objectives import objective_of
 from sweeps.plan_time import StudyExtras, extras_of, pace_of
-from sweeps.planning import make_plan, resolve_suspect, rule_context
+from sweeps.planning import make_plan
 from sweeps.spec_schema import SweepSpec
 from sweeps.switching import known_device, switches
 from sweeps.tally import cost_a_launch
@@ -126,51 +125,6 @@ def read_status(place: StudyPlace) -> StudyStatus:
         traces=_traces(find_traces(traces_path(folder)), () if outlook is None else outlook.extras.traces),
         best=rank(records, objective).choice,
         mlflow_is_stale=folder.stale_view_path.exists(),
-    )
-
-
-def report_of(place: StudyPlace) -> Report:
-    """The report on a study, from its spec and records. InputError when one of them is unreadable."""
-    spec = place.read_spec()
-    greedy = spec.workload.temperature == 0
-    verdicts = kept_sentences(place.records)
-    return build_report(
-        place.records,
-        objective_of(spec),
-        study=place.name,
-        greedy=greedy,
-        verdicts=verdicts,
-        records=with_suspect(place.records.records(), spec),
-    )
-
-
-def with_suspect(records: Iterable[TrialRecord], spec: SweepSpec) -> tuple[TrialRecord, ...]:
-    """The search's records with the role that each has beside the spec's suspect, which may be another by now.
-
-    As they were recorded when the models, without which it cannot be told what a suspect runs, are not on this machine.
-    """
-    records = tuple(records)
-    try:
-        suspect = None if spec.suspect is None else resolve_suspect(spec.suspect.to_setting(), rule_context(spec))
-    except InputError:
-        return records
-    config = suspect and suspect.effective
-    return tuple(
-        replace(record, role="suspect" if record.effective == config else "search")
-        if record.role in ("search", "suspect")
-        else record
-        for record in records
-    )
-
-
-def objective_of(spec: SweepSpec) -> Objective:
-    """The spec's objective with its defaults filled in."""
-    rate = spec.objective.request_rate
-    return Objective(
-        metric=spec.objective.metric,
-        concurrency=spec.objective_concurrency if rate is None else None,
-        request_rate=rate,
-        goal=spec.objective.goal,
     )
 
 

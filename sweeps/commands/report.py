@@ -30,7 +30,7 @@ def report(
     from results.report_pages import report_html, report_markdown
     from sweeps.home import find_study, home_folder
     from sweeps.report_view import keep_report, print_report, print_verdicts
-    from sweeps.study_status import report_of
+    from sweeps.study_report import report_of
 
     place = find_study(study, home_folder())
     found = report_of(place)

@@ -18,7 +18,7 @@ from sweeps.cli import main
 from sweeps.home import StudyPlace
 from sweeps.isolation_view import show_plan
 from sweeps.report_view import print_report, print_verdicts
-from sweeps.study_status import report_of
+from sweeps.study_report import report_of
 
 place = pytest.fixture(study_place)
 

@@ -13,9 +13,9 @@ from results.objective import Objective
 from results.records import RECORD_SCHEMA, TrialRecord
 from search_spaces.errors import InputError
 from sweeps.home import check_continues, claim_study, save_spec
+from sweeps.objectives import objective_of
 from sweeps.rivals import best_so_far
 from sweeps.spec import dump_snapshot, load_spec
-from sweeps.study_status import objective_of
 from sweeps.switching import follows_surface
 
 RATES = "workload={request_rate: [2, 4.5], concurrency: [8, 1]}"

@@ -25,7 +25,7 @@ from sweeps.legal_space import LegalSpace
 from sweeps.planning import make_plan
 from sweeps.recording import record_of, write_record
 from sweeps.spec import load_spec
-from sweeps.study_status import read_status, report_of
+from sweeps.study_status import read_status
 from sweeps.tasks import FixedTrial, open_tasks
 
 SETS = ("engine.device=cpu", "search.sampler=surface")
@@ -94,38 +94,6 @@ def test_a_study_without_traces_says_nothing_of_them(tmp_path: Path, capsys: pyt
     content, text = shown(study(tmp_path, "search.sampler=tpe"), capsys)
     assert content["traces"] == []
     assert "to trace" not in text
-
-
-def test_another_suspect_is_measured_and_reported_as_the_suspect(tmp_path: Path) -> None:
-    """Inside the space and outside it, and also where the search had measured it already."""
-    first = "{num_steps: 1, eagle_topk: 1, num_draft_tokens: 2%s}"
-    second = "{num_steps: 3, eagle_topk: 1, num_draft_tokens: 4%s}"
-    place = study(tmp_path, "suspect=" + first % "")
-    place.records.open_for_write()
-    for base, role, steps in (("t0000", "suspect", 1), ("t0001", "search", 3)):
-        effective = replace(trial_builders.config(steps), layout=(2, 16, 29))
-        task = FixedTrial(base=base, role=role, setting=None, config=effective)  # type: ignore[arg-type]
-        ((_, begun),) = open_tasks([task], ())
-        outcome = succeed(TrialJob(trial_id=begun.trial_id, config=effective, workload=WORKLOAD))
-        write_record(place.records, record_of(place.name, begun, outcome), outcome)
-    names = []
-    for suspect in (first % "", second % "", "null", first % ", tp_size: 2", second % ", tp_size: 2"):
-        spec = load_spec(tmp_path / "case.yaml", (*SETS, "suspect=" + suspect))
-        assert claim_study(spec, tmp_path / "home") == place
-        save_spec(place, spec)
-        reported, plan = report_of(place).suspect, make_plan(spec)
-        legal = LegalSpace(plan.space, RuleBook(plan.context).resolve)
-        fixed = fixed_trials(plan, legal, (), repeats=1, expected_trials=2)
-        names += [trial.base for trial in fixed if trial.role == "suspect"]
-        if suspect in (first % "", second % ""):
-            assert reported is not None
-            assert plan.suspect is not None
-            assert reported.setting.effective == plan.suspect.effective
-            assert "suspect" in reported.setting.roles
-        else:
-            assert reported is None or "suspect" not in reported.setting.roles
-    # the space asks for (3,1,4) as it is, and for (1,1,2) with another number of tokens
-    assert len(set(names)) == len(names) == 3
 
 
 @pytest.mark.parametrize(("base", "steps", "left"), [("suspect-1", 1, 0), ("suspect-1", 3, 1), ("baseline-tp2", 1, 1)])
