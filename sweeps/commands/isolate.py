@@ -52,9 +52,10 @@ def isolate(
     from results.isolation_report import isolation_json
     from sweeps.driver_log import driver_log
     from sweeps.home import find_study, home_folder
-    from sweeps.isolating import IsolationRequest, StudyIsolation, isolate_study
+    from sweeps.isolating import isolate_study
     from sweeps.isolation_view import plan_json, show_isolation, show_plan
     from sweeps.progress import open_progress
+    from sweeps.study_isolation import IsolationRequest, StudyIsolation
     from sweeps.terminal import TerminalObserver
 
     if not 0 < margin < 1:

@@ -17,14 +17,14 @@ from actors.job import TrialJob, TrialOutcome
 from actors.trace_job import run_trace
 from results.feed import FeedCapture
 from search_spaces.config import EngineConfig, Triple
-from sweeps import isolating
+from sweeps import study_isolation
 from sweeps.home import StudyPlace, save_spec
 from sweeps.interrupts import StopRequest
-from sweeps.isolating import IsolationRequest, StudyIsolation
 from sweeps.isolation_ends import setting_of_config
 from sweeps.isolation_plan import IsolationPlan
 from sweeps.recording import record_of, write_record
 from sweeps.spec import load_spec
+from sweeps.study_isolation import IsolationRequest, StudyIsolation
 from sweeps.tasks import Task
 
 SPEC = """\
@@ -80,7 +80,9 @@ class ProbingPool(InstantPool):
 
 def study_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPlace:
     """The study of SPEC without trials; a file of tests makes it its fixture `place`."""
-    monkeypatch.setattr(isolating, "make_workload", lambda spec: replace(WORKLOAD, temperature=0.7, concurrency=(1, 4)))
+    monkeypatch.setattr(
+        study_isolation, "make_workload", lambda spec: replace(WORKLOAD, temperature=0.7, concurrency=(1, 4))
+    )
     spec = load_spec(write_spec(tmp_path, SPEC))
     made = StudyPlace(home=tmp_path / "home", folder=tmp_path / "home" / "case")
     save_spec(made, spec)
