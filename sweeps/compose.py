@@ -11,11 +11,12 @@ from results.store import StudyFolder
 from search_spaces.errors import InputError
 from sweeps.account import Account, trace_loads
 from sweeps.baselines import both_ways
+from sweeps.claiming import kept
 from sweeps.driver_log import driver_log
 from sweeps.endpoint_study import adopted
 from sweeps.groups import check_environment, open_groups, servers_of, stopping
 from sweeps.groups_on_demand import GroupsOnDemand
-from sweeps.home import StudyPlace, kept
+from sweeps.home import StudyPlace
 from sweeps.interrupts import StopRequest, stop_signals
 from sweeps.isolating import isolate_after_sweep
 from sweeps.lease import Owner, StorageLease, hold_folder

@@ -10,10 +10,11 @@ from search_spaces.errors import InputError
 from search_spaces.rulings import Illegal
 from search_spaces.sglang_rules import resolve_setting
 from sweeps.account import Account
+from sweeps.continuation import check_models
 from sweeps.corner_trials import matched_workload
 from sweeps.feed_probes import ProbePlan, plan_probe, run_probes, save_probe
 from sweeps.groups import open_groups, stopping
-from sweeps.home import StudyPlace, check_models
+from sweeps.home import StudyPlace
 from sweeps.interrupts import stop_signals
 from sweeps.isolation_ends import trained_on
 from sweeps.lease import hold_folder

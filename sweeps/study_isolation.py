@@ -21,10 +21,11 @@ from results.ranking import rank
 from results.store import StudyFolder
 from results.study_surface import traces_path
 from sweeps.account import Account, trace_loads
+from sweeps.continuation import check_models
 from sweeps.corner_trials import matched_workload, plan_corners, run_corner_trials, trials_to_run
 from sweeps.feed_probes import kept_probe, plan_probe, run_probes, save_probe
 from sweeps.groups import servers_of
-from sweeps.home import StudyPlace, check_models
+from sweeps.home import StudyPlace
 from sweeps.interrupts import StopRequest
 from sweeps.isolation_ends import IsolationEnds, choose_ends, given_taps, trained_on
 from sweeps.isolation_plan import IsolationPlan

@@ -12,8 +12,9 @@ from search_spaces.config import EngineConfig, Setting, Taps
 from search_spaces.errors import InputError
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
+from sweeps.continuation import check_models
 from sweeps.groups import open_groups, servers_of, stopping
-from sweeps.home import StudyPlace, check_models
+from sweeps.home import StudyPlace
 from sweeps.interrupts import stop_signals
 from sweeps.lease import hold_folder
 from sweeps.planning import SweepPlan, make_plan

@@ -15,8 +15,9 @@ def resume(study: Study, *, overrides: Overrides = None, as_json: AsJson = False
 
     Example: specsweep resume demo --set budget.trials=40
     """
+    from sweeps.continuation import check_continues
     from sweeps.driving import check_port, drive
-    from sweeps.home import check_continues, find_study, home_folder
+    from sweeps.home import find_study, home_folder
 
     place = find_study(study, home_folder())
     spec = place.read_runnable_spec(tuple(overrides or ()))

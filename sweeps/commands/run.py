@@ -26,9 +26,11 @@ def run(
 
     Example: specsweep run sweeps/specs/demo.yaml --set budget.trials=10
     """
+    from sweeps.claiming import claim_study
+    from sweeps.continuation import continued
     from sweeps.driving import check_port, drive
     from sweeps.endpoint_study import adopted
-    from sweeps.home import claim_study, continued, home_folder
+    from sweeps.home import home_folder
     from sweeps.plan_time import extras_of, pace_of, plan_time
     from sweeps.plan_view import show_plan
     from sweeps.planning import make_plan

@@ -19,7 +19,7 @@ from actors.load.workload import Prompt, Workload
 from results.records import TrialRecord
 from results.store import StudyFolder
 from sweeps import compose
-from sweeps.home import claim_study
+from sweeps.claiming import claim_study
 from sweeps.progress import Standing
 from sweeps.spec import load_spec
 from sweeps.spec_schema import SweepSpec

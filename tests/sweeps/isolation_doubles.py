@@ -18,7 +18,8 @@ from actors.trace_job import run_trace
 from results.feed import FeedCapture
 from search_spaces.config import EngineConfig, Triple
 from sweeps import study_isolation
-from sweeps.home import StudyPlace, save_spec
+from sweeps.claiming import save_spec
+from sweeps.home import StudyPlace
 from sweeps.interrupts import StopRequest
 from sweeps.isolation_ends import setting_of_config
 from sweeps.isolation_plan import IsolationPlan

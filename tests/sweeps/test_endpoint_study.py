@@ -12,9 +12,9 @@ from spec_files import write_spec
 
 from actors.engines.endpoint import Endpoint
 from search_spaces.errors import InputError
+from sweeps.claiming import claim_study, save_spec
 from sweeps.cli import main
 from sweeps.endpoint_study import adopted
-from sweeps.home import claim_study, save_spec
 from sweeps.spec import load_spec
 
 SPEC = """\

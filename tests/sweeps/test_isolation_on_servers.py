@@ -66,7 +66,8 @@ class Study:
         tokens: int = 96,
         address: str = "null",
     ) -> None:
-        from sweeps.home import StudyPlace, save_spec
+        from sweeps.claiming import save_spec
+        from sweeps.home import StudyPlace
         from sweeps.spec import load_spec
 
         home.mkdir(exist_ok=True)

@@ -12,7 +12,8 @@ from results.cells import summarise_cell
 from results.objective import Objective
 from results.records import RECORD_SCHEMA, TrialRecord
 from search_spaces.errors import InputError
-from sweeps.home import check_continues, claim_study, save_spec
+from sweeps.claiming import claim_study, save_spec
+from sweeps.continuation import check_continues
 from sweeps.objectives import objective_of
 from sweeps.rivals import best_so_far
 from sweeps.spec import dump_snapshot, load_spec

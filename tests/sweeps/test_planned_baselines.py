@@ -8,8 +8,9 @@ import pytest
 from spec_files import write_spec
 
 from search_spaces.errors import InputError
+from sweeps.claiming import claim_study, save_spec
 from sweeps.cli import main
-from sweeps.home import claim_study, continued, save_spec
+from sweeps.continuation import continued
 from sweeps.planning import TRIALS_PER_BASELINE, make_plan
 from sweeps.spec import load_spec, parse_spec
 

@@ -15,9 +15,9 @@ from small_sweep import LIMIT_S, ROOT, SPEC, environment, listing, program
 from spec_files import write_spec
 
 from search_spaces.errors import InputError
+from sweeps.claiming import claim_study, save_spec
 from sweeps.cli import main
 from sweeps.compose import run_sweep
-from sweeps.home import claim_study, save_spec
 from sweeps.lease import hold_folder
 from sweeps.observers import Observers
 from sweeps.spec import load_spec

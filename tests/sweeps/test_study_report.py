@@ -13,7 +13,7 @@ from trial_builders import WORKLOAD
 from actors.job import TrialJob
 from search_spaces.sglang_rules import RuleBook
 from sweeps.baselines import fixed_trials
-from sweeps.home import claim_study, save_spec
+from sweeps.claiming import claim_study, save_spec
 from sweeps.legal_space import LegalSpace
 from sweeps.planning import make_plan
 from sweeps.recording import record_of, write_record

@@ -19,8 +19,9 @@ from results.trace_launches import TraceJournal
 from results.traces import TracedPrompt, TraceFacts, append_prompts, write_facts
 from search_spaces.sglang_rules import RuleBook
 from sweeps.baselines import fixed_trials
+from sweeps.claiming import claim_study, save_spec
 from sweeps.cli import main
-from sweeps.home import StudyPlace, claim_study, save_spec
+from sweeps.home import StudyPlace
 from sweeps.legal_space import LegalSpace
 from sweeps.planning import make_plan
 from sweeps.recording import record_of, write_record

@@ -16,8 +16,8 @@ from actors.load.workload import Workload, prompt_of
 from actors.tracing import TraceOutcome, TraceRequest, trace_workload, tracing_config
 from results import store
 from search_spaces.config import EngineConfig, Triple
+from sweeps.claiming import claim_study, save_spec
 from sweeps.cli import main
-from sweeps.home import claim_study, save_spec
 from sweeps.spec import load_spec
 
 ROW_KEYS = {"layout", "tp_size", "eagle_topk", "num_steps", "num_draft_tokens", "accept_length", "rounds", "low"}

@@ -13,8 +13,9 @@ from trial_builders import WORKLOAD
 
 from results.failures import Failure
 from sweeps import tracing_study
+from sweeps.claiming import claim_study, save_spec
 from sweeps.cli import main
-from sweeps.home import StudyPlace, claim_study, save_spec
+from sweeps.home import StudyPlace
 from sweeps.spec import load_spec
 from sweeps.tracing import FinishedTrace, TraceRun, nothing_to_trace
 from sweeps.tracing_study import StudyTraces

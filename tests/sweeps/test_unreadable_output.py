@@ -12,10 +12,10 @@ from small_sweep import SPEC
 from spec_files import write_spec
 
 from sweeps import driving
+from sweeps.claiming import claim_study, save_spec
 from sweeps.cli import main
 from sweeps.commands.options import silence
 from sweeps.compose import SweepResult
-from sweeps.home import claim_study, save_spec
 from sweeps.progress import Standing
 from sweeps.session import Recovered
 from sweeps.spec import load_spec
