@@ -20,7 +20,8 @@ from sweeps.home import StudyPlace
 from sweeps.interrupts import StopRequest, stop_signals
 from sweeps.isolating import isolate_after_sweep
 from sweeps.lease import Owner, StorageLease, hold_folder
-from sweeps.loop import LoopPlan, Reason, SweepLoop
+from sweeps.loop import SweepLoop
+from sweeps.loop_plan import LoopPlan, Reason
 from sweeps.observers import Observer, Observers
 from sweeps.opened_study import OpenedStudy, open_for_sweep
 from sweeps.opening import Opening

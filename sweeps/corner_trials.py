@@ -19,7 +19,8 @@ from sweeps.account import Account
 from sweeps.interrupts import StopRequest
 from sweeps.isolation_ends import IsolationEnds, setting_of_config
 from sweeps.ledger import Ledger, counts_as_result
-from sweeps.loop import LoopPlan, Reason, SweepLoop
+from sweeps.loop import SweepLoop
+from sweeps.loop_plan import LoopPlan, Reason
 from sweeps.no_search import NoSpace
 from sweeps.observers import Observer
 from sweeps.recording import Store

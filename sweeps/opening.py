@@ -15,7 +15,8 @@ from sweeps.account import Account, trace_loads
 from sweeps.budget import Budget
 from sweeps.interrupts import StopRequest
 from sweeps.ledger import Ledger
-from sweeps.loop import LoopPlan, SweepLoop
+from sweeps.loop import SweepLoop
+from sweeps.loop_plan import LoopPlan
 from sweeps.no_search import NoSearch, NoSpace
 from sweeps.observers import Observer, Observers
 from sweeps.progress import Standing

@@ -16,7 +16,8 @@ from sweeps.budget import Budget
 from sweeps.interrupts import StopRequest
 from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
-from sweeps.loop import LoopPlan, SweepLoop
+from sweeps.loop import SweepLoop
+from sweeps.loop_plan import LoopPlan
 from sweeps.tasks import FixedTrial
 
 BASELINE = FixedTrial(base="baseline-tp1", role="baseline", setting=None, config=baseline())

@@ -20,7 +20,8 @@ from sweeps.budget import Budget
 from sweeps.interrupts import StopRequest
 from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
-from sweeps.loop import LoopPlan, SweepLoop
+from sweeps.loop import SweepLoop
+from sweeps.loop_plan import LoopPlan
 from sweeps.recording import record_of
 from sweeps.switch_watch import SwitchWatch
 from sweeps.tasks import FixedTrial, open_tasks

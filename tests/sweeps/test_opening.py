@@ -17,7 +17,8 @@ from sweeps.budget import Budget
 from sweeps.interrupts import StopRequest
 from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
-from sweeps.loop import LoopPlan, SweepLoop
+from sweeps.loop import SweepLoop
+from sweeps.loop_plan import LoopPlan
 from sweeps.opening import Opening
 from sweeps.study import SearchStudy
 from sweeps.surface_search import SurfaceSearch
