@@ -21,7 +21,15 @@ from results.failures import Failure, Kind
 from results.observations import LaunchObservation
 from results.pool_trace_file import PoolTraceFile
 from results.topk_ties import TieRule
-from results.traces import TracedPrompt, TraceFacts, append_prompts, missing_positions, read_prompts, write_facts
+from results.traces import (
+    TracedPrompt,
+    TraceFacts,
+    append_prompts,
+    missing_positions,
+    read_prompts,
+    trace_flags,
+    write_facts,
+)
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.errors import InputError
 
@@ -81,6 +89,7 @@ class TraceRequest:
             num_steps=triple.num_steps,
             workload_id=self.workload.workload_id,
             ties=self.ties,
+            flags=trace_flags(self.config.flags),
         )
 
 

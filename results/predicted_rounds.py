@@ -16,6 +16,7 @@ from results.request_table import CellKey
 from results.round_disagreements import Disagreement, RequestRounds, disagreement_sentence, disagreements
 from results.surface import SurfacePoint
 from results.traced_points import Points
+from results.traces import trace_flags
 from search_spaces.config import Taps, Triple, layout_label
 
 TOLERATED_ROUNDS = 0.05
@@ -75,12 +76,13 @@ class RoundsCheck:
 def check_rounds(
     record: TrialRecord, rows: Mapping[CellKey, Sequence[RequestRow]], points: Points
 ) -> tuple[RoundsCheck, ...]:
-    """One check per load; none for a trial that no trace covers, or that has no traced prompt of the same length."""
+    """One check per load; none for a trial that no trace of its flags covers, or that has no traced prompt of the same
+    length."""
     config = record.effective
     if not record.ok or config.layout is None or config.triple is None:
         return ()
     point = points.get((config.layout, config.triple))
-    if point is None:
+    if point is None or point.flags != trace_flags(config.flags):
         return ()
     found = ((load, _paired(requests, point)) for load, requests in rows.items())
     return tuple(

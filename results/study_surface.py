@@ -40,8 +40,8 @@ def study_surface(study: StudyFolder, draft_tokens: Iterable[int] | None = None)
     return (*exact, *estimates)
 
 
-def _place(point: SurfacePoint) -> tuple[Taps, int, int, Triple]:
-    return point.layout, point.tp_size, point.triple.eagle_topk, point.triple
+def _place(point: SurfacePoint) -> tuple[Taps, int, str, int, Triple]:
+    return point.layout, point.tp_size, str(point.flags), point.triple.eagle_topk, point.triple
 
 
 def _deepest_chains(records: Sequence[TrialRecord]) -> dict[tuple[Taps, int], TrialRecord]:

@@ -15,7 +15,7 @@ from results.stats.bootstrap import bootstrap
 from results.stats.ratios import ratios_of_sums
 from results.summary import Estimate
 from results.traces import Trace
-from search_spaces.config import Taps, Triple, layout_label
+from search_spaces.config import Flags, Taps, Triple, layout_label
 from search_spaces.triple_rules import tree_pool
 
 Method = Literal["replay", "survival"]
@@ -32,7 +32,7 @@ class SurfacePoint:
     `accept_length` is tokens per verify step as `CellSummary.accept_length` counts them, its interval over prompts.
     `rounds_by_prompt[i]`, `tokens_by_prompt[i]` and the token ids `texts[i]` belong to prompt i; `tied_positions`
     counts positions at which a tie between equal candidates decided. For an estimate, rounds are the measured ones of
-    the histogram it comes from.
+    the histogram it comes from. `flags` are those of the trace (`results.traces.trace_flags`).
     """
 
     layout: Taps
@@ -48,12 +48,14 @@ class SurfacePoint:
     tokens_by_prompt: tuple[int, ...] = ()
     texts: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
     tied_positions: int = 0
+    flags: Flags = ()
 
     def to_row(self) -> dict[str, Any]:
         """A row of `specsweep surface --json`."""
         return {
             "layout": layout_label(self.layout),
             "tp_size": self.tp_size,
+            "flags": dict(self.flags),
             "eagle_topk": self.triple.eagle_topk,
             "num_steps": self.triple.num_steps,
             "num_draft_tokens": self.triple.num_draft_tokens,
@@ -128,6 +130,7 @@ def surface_of(trace: Trace, triples: Sequence[Triple] | None = None) -> tuple[S
                 tokens_by_prompt=tuple(tokens.tolist()),
                 texts=texts,
                 tied_positions=int(tied[i]),
+                flags=trace.facts.flags,
             )
         )
     return tuple(points)

@@ -10,17 +10,18 @@ import numpy as np
 
 from results.plot_style import PALETTE, open_axes
 from results.surface import Method, SurfacePoint
-from search_spaces.config import Taps, layout_label
+from results.traces import flags_mark
+from search_spaces.config import Flags, Taps, layout_label
 
-Family = tuple[Taps, int, int, Method]
-"""(layout, tp_size, eagle_topk, method): the points that come from one trace, or from one histogram."""
+Family = tuple[Taps, int, Flags, int, Method]
+"""(layout, tp_size, flags, eagle_topk, method): the points that come from one trace, or from one histogram."""
 
 
 def families(points: Sequence[SurfacePoint]) -> dict[Family, tuple[SurfacePoint, ...]]:
     """Points by what they come from, in the order in which they are given."""
     found: dict[Family, list[SurfacePoint]] = {}
     for point in points:
-        key = (point.layout, point.tp_size, point.triple.eagle_topk, point.method)
+        key = (point.layout, point.tp_size, point.flags, point.triple.eagle_topk, point.method)
         found.setdefault(key, []).append(point)
     return {key: tuple(group) for key, group in found.items()}
 
@@ -28,7 +29,7 @@ def families(points: Sequence[SurfacePoint]) -> dict[Family, tuple[SurfacePoint,
 def surface_plots(points: Sequence[SurfacePoint]) -> dict[str, bytes]:
     """One PNG per family, by a name that is fit for a file."""
     images = {}
-    for (layout, tp_size, topk, method), group in families(points).items():
+    for (layout, tp_size, flags, topk, method), group in families(points).items():
         taps = layout_label(layout).replace(",", "-")
         with open_axes() as (figure, axes):
             axes.set_title(_title(group[0]))
@@ -38,14 +39,14 @@ def surface_plots(points: Sequence[SurfacePoint]) -> dict[str, bytes]:
                 _draw_heat_map(figure, axes, group)
             buffer = io.BytesIO()
             figure.savefig(buffer, format="png", metadata={"Software": None})
-        images[f"surface-taps{taps}-tp{tp_size}-k{topk}" + ("-estimate" if method == "survival" else "")] = (
-            buffer.getvalue()
-        )
+        name = f"surface-taps{taps}-tp{tp_size}-k{topk}" + (f"-{flags_mark(flags)}" if flags else "")
+        images[name + ("-estimate" if method == "survival" else "")] = buffer.getvalue()
     return images
 
 
 def _title(point: SurfacePoint) -> str:
     what = f"Accept length: layout {layout_label(point.layout)}, tp {point.tp_size}, topk {point.triple.eagle_topk}"
+    what += "".join(f", {name} {value}" for name, value in point.flags)
     return what + (" (estimate)" if point.method == "survival" else "")
 
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from results.stats.ratios import Pair, paired_difference
 from results.summary import Estimate
 from results.surface import surface_of
-from results.traces import Trace, TracedPrompt
-from search_spaces.config import Taps, Triple, layout_label
+from results.traces import Trace, TracedPrompt, trace_flags
+from search_spaces.config import Flags, Taps, Triple, layout_label
 
 QUARTERS = 4
 
@@ -78,12 +78,12 @@ class TpAgreement:
 
 
 def tp_agreement(one: Trace, other: Trace, triple: Triple | None = None) -> TpAgreement:
-    """Compare two traces of the same layout, topk, steps and workload; also what they give at `triple`.
+    """Compare two traces of the same layout, topk, steps, workload and flags; also what they give at `triple`.
 
     ValueError when they are not of the same, share no prompt, or do not cover the triple.
     """
     first, second = sorted((one, other), key=lambda trace: trace.facts.tp_size)
-    for name in ("layout", "eagle_topk", "num_steps", "workload_id"):
+    for name in ("layout", "eagle_topk", "num_steps", "workload_id", "flags"):
         if getattr(first.facts, name) != getattr(second.facts, name):
             raise ValueError(f"the traces are not of the same {name}")
     facts = first.facts
@@ -119,12 +119,15 @@ def tp_agreement(one: Trace, other: Trace, triple: Triple | None = None) -> TpAg
     )
 
 
-def agreements(traces: Sequence[Trace], layout: Taps, triple: Triple) -> tuple[TpAgreement, ...]:
-    """Every pair of TP sizes at which the layout was traced so that it covers the triple; the smallest size first."""
+def agreements(traces: Sequence[Trace], layout: Taps, triple: Triple, flags: Flags = ()) -> tuple[TpAgreement, ...]:
+    """Every pair of TP sizes at which the layout was traced so that it covers the triple; the smallest size first.
+
+    `flags` are the server's: with others than `trace_flags` of them not only parallelism would differ.
+    """
     fitting = [
         trace
         for trace in traces
-        if trace.facts.layout == layout
+        if (trace.facts.layout, trace.facts.flags) == (layout, trace_flags(flags))
         and trace.facts.eagle_topk == triple.eagle_topk
         and trace.facts.num_steps >= triple.num_steps
         and trace.prompts

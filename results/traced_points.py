@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from results.observations import RequestRow
 from results.surface import SurfacePoint
-from search_spaces.config import Taps, Triple
+from search_spaces.config import Flags, Taps, Triple
 
 Points = Mapping[tuple[Taps, Triple], SurfacePoint]
 """The one point that counts for a layout and triple. TP size is no part of it: it should not change what is accepted,
@@ -14,26 +14,31 @@ and is checked elsewhere (`results.tp_agreement`)."""
 
 
 def once_each(points: Iterable[SurfacePoint]) -> tuple[SurfacePoint, ...]:
-    """One point for each layout, TP size and triple: that of the most prompts, of equals the one that comes first."""
-    kept: dict[tuple[Taps, int, Triple], SurfacePoint] = {}
+    """One point for each layout, TP size, flags and triple: that of the most prompts, of equals the first."""
+    kept: dict[tuple[Taps, int, Flags, Triple], SurfacePoint] = {}
     for point in points:
-        key = point.layout, point.tp_size, point.triple
+        key = point.layout, point.tp_size, point.flags, point.triple
         if key not in kept or kept[key].accept_length.count < point.accept_length.count:
             kept[key] = point
     return tuple(kept.values())
 
 
-def points_that_count(points: Iterable[SurfacePoint]) -> Points:
+def points_that_count(points: Iterable[SurfacePoint], flags: Sequence[Flags] = ((),)) -> Points:
     """Of the replayed points the one of the smallest TP size for each setting, there the one of the most prompts.
 
-    Traces that ended early are left out: on less than half of the prompts that others have, accept lengths cannot be
-    held against theirs.
+    `flags` are those that a study's servers have, the ones to trace first; points of other flags (an isolation's) count
+    where there is nothing else. Traces that ended early are left out: on less than half of the prompts that others
+    have, accept lengths cannot be held against theirs.
     """
     replayed = [point for point in points if point.method == "replay"]
     most = max((point.accept_length.count for point in replayed), default=0)
     alike = [point for point in replayed if 2 * point.accept_length.count >= most]
     found: dict[tuple[Taps, Triple], SurfacePoint] = {}
-    for point in sorted(once_each(alike), key=lambda point: point.tp_size):
+    known = {one: place for place, one in enumerate(dict.fromkeys(flags))}
+    for point in sorted(
+        once_each(alike),
+        key=lambda point: (point.flags not in known, point.tp_size, known.get(point.flags, 0)),
+    ):
         found.setdefault((point.layout, point.triple), point)
     return found
 

@@ -9,6 +9,7 @@ A prompt without a line, and a segment that no line names, are leftovers of an i
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -19,11 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from results.corners import PARALLEL_FLAGS
 from results.durable_files import replace_file
 from results.pool_replay import Pools, pools_of_records
 from results.pool_trace_file import Indices, PoolTraceFile
 from results.topk_ties import TieRule
-from search_spaces.config import Taps, layout_label
+from search_spaces.config import Flags, Taps, layout_label
 from search_spaces.errors import InputError
 
 TRACE_SCHEMA = 1
@@ -35,7 +37,10 @@ PIECE_ROWS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class TraceFacts:
-    """What a trace is of. `ties` is how the traced server breaks ties between equal candidates."""
+    """What a trace is of. `ties` is how the traced server breaks ties between equal candidates.
+
+    `flags` are those of `trace_flags`; a trace that was made before they were noted has none.
+    """
 
     layout: Taps
     tp_size: int
@@ -43,18 +48,39 @@ class TraceFacts:
     num_steps: int
     workload_id: str
     ties: TieRule
+    flags: Flags = ()
     schema: int = TRACE_SCHEMA
 
     @property
     def folder_name(self) -> str:
-        """A name under which this trace is stored: unique per layout, TP size, topk, steps and workload."""
-        return trace_folder_name(self.layout, self.tp_size, self.eagle_topk, self.num_steps, self.workload_id)
+        """A name under which this trace is stored: unique per layout, TP size, topk, steps, workload and flags."""
+        return trace_folder_name(
+            self.layout,
+            self.tp_size,
+            self.eagle_topk,
+            self.num_steps,
+            workload_id=self.workload_id,
+            flags=self.flags,
+        )
 
 
-def trace_folder_name(layout: Taps, tp_size: int, eagle_topk: int, num_steps: int, workload_id: str) -> str:
-    """See `TraceFacts.folder_name`."""
-    taps = layout_label(layout).replace(",", "-")
-    return f"taps{taps}-tp{tp_size}-k{eagle_topk}-s{num_steps}-{workload_id}"
+def trace_folder_name(
+    layout: Taps, tp_size: int, eagle_topk: int, num_steps: int, *, workload_id: str, flags: Flags
+) -> str:
+    """See `TraceFacts.folder_name`; `flags` are a server's or those of its trace."""
+    taps, plain = layout_label(layout).replace(",", "-"), trace_flags(flags)
+    name = f"taps{taps}-tp{tp_size}-k{eagle_topk}-s{num_steps}-{workload_id}"
+    return name + (f"-{flags_mark(plain)}" if plain else "")
+
+
+def trace_flags(flags: Flags) -> Flags:
+    """The flags of a server that make its trace another one: all but those of parallelism, which are compared."""
+    return tuple(flag for flag in flags if flag[0] not in PARALLEL_FLAGS)
+
+
+def flags_mark(flags: Flags) -> str:
+    """8 hexadecimal digits that tell flags apart in the name of a file."""
+    return hashlib.sha256(json.dumps(flags).encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,10 +206,11 @@ def _prompt(line: dict[str, Any]) -> TracedPrompt:
 def _read_facts(file: Path) -> TraceFacts:
     try:
         content = json.loads(file.read_bytes())
-        facts = TraceFacts(**{**content, "layout": tuple(content["layout"])})
+        flags = tuple((name, value) for name, value in content.get("flags", ()))
+        facts = TraceFacts(**{**content, "layout": tuple(content["layout"]), "flags": flags})
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{file}: damaged: {error}") from None
     if facts.schema != TRACE_SCHEMA:
         raise InputError(f"{file}: schema {facts.schema} is unknown; legal: {TRACE_SCHEMA}")

@@ -19,6 +19,8 @@ from results.store import StudyFolder
 from results.study_surface import study_surface, traces_path
 from results.trace_launches import read_trace_launches
 from results.traced_points import Points, points_that_count
+from results.traces import trace_flags
+from search_spaces.config import Flags
 from search_spaces.errors import InputError
 from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
@@ -77,7 +79,7 @@ class SurfaceSearch:
         self.notes = replace(self._billed(), traces=tuple(trace.to_json() for trace in run.traces))
         sizes = {config.triple.num_draft_tokens for config in self._legal.configs if config.triple is not None}
         try:
-            points = points_that_count(study_surface(self._folder, sorted(sizes)))
+            points = points_that_count(study_surface(self._folder, sorted(sizes)), self._flags())
             problem = "" if points else "nothing could be traced"
         except InputError as error:
             points, problem = {}, str(error)
@@ -102,6 +104,11 @@ class SurfaceSearch:
             self._take(record)
         self.notes = replace(self.notes, fallback=None)
         self.note()
+
+    def _flags(self) -> list[Flags]:
+        """Of what may be traced, those of the smallest TP size first."""
+        drafts = [config for config in self._legal.configs if config.triple is not None]
+        return [trace_flags(config.flags) for config in sorted(drafts, key=lambda config: config.tp_size)]
 
     def fall_back(self, reason: str) -> None:
         """Leave the search to TPE, and say why."""

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 
 from actors.load.workload import Workload
 from actors.tracing import tracing_config
-from results.corners import PARALLEL_FLAGS
 from results.store import StudyFolder
 from results.study_surface import traces_path
 from results.tp_agreement import TpAgreement, agreements
-from results.traces import find_traces
-from search_spaces.config import EngineConfig, Taps, Triple
+from results.traces import find_traces, trace_flags
+from search_spaces.config import EngineConfig, Flags, Taps, Triple
 from search_spaces.errors import InputError
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
@@ -45,7 +44,8 @@ def plan_tp_traces(
     """
     if suspect.layout is None or suspect.triple is None or suspect.tp_size == 1:
         return TpTraces(problem="the suspect runs at tp 1, where nothing is split")
-    depths = _traced_depths(folder, suspect.layout, suspect.triple, workload)
+    plain = trace_flags(suspect.flags)
+    depths = _traced_depths(folder, suspect.layout, suspect.triple, plain, workload)
     problems = []
     for size in dict.fromkeys([*sorted(depths), *sorted(sizes), 1]):
         if size >= suspect.tp_size:
@@ -53,7 +53,6 @@ def plan_tp_traces(
         there, here = depths.get(size, set()), depths.get(suspect.tp_size, set())
         steps = max(there & here or there or here or {suspect.triple.num_steps})
         served = tracing_config(suspect, num_steps=steps, eagle_topk=suspect.triple.eagle_topk)
-        plain = tuple(flag for flag in served.flags if flag[0] not in PARALLEL_FLAGS)
         configs = [served, replace(served, tp_size=size, flags=plain)]
         rulings = [resolve_setting(setting_of_config(config), context) for config in configs]
         illegal = [ruling for ruling in rulings if isinstance(ruling, Illegal)]
@@ -64,13 +63,15 @@ def plan_tp_traces(
     return TpTraces(problem=problems[0])
 
 
-def _traced_depths(folder: StudyFolder, layout: Taps, triple: Triple, workload: Workload) -> dict[int, set[int]]:
-    """The steps, by TP size, of the traces that cover this layout and triple on this workload."""
+def _traced_depths(
+    folder: StudyFolder, layout: Taps, triple: Triple, flags: Flags, workload: Workload
+) -> dict[int, set[int]]:
+    """The steps, by TP size, of the traces with these flags that cover this layout and triple on this workload."""
     depths: dict[int, set[int]] = {}
     for trace in find_traces(traces_path(folder)):
         facts = trace.facts
-        same = (facts.layout, facts.eagle_topk, facts.workload_id) == (layout, triple.eagle_topk, workload.workload_id)
-        if same and facts.num_steps >= triple.num_steps and trace.prompts:
+        same = (facts.layout, facts.eagle_topk, facts.flags) == (layout, triple.eagle_topk, flags)
+        if same and facts.workload_id == workload.workload_id and facts.num_steps >= triple.num_steps and trace.prompts:
             depths.setdefault(facts.tp_size, set()).add(facts.num_steps)
     return depths
 
@@ -80,7 +81,7 @@ def tp_agreements(folder: StudyFolder, suspect: EngineConfig) -> tuple[TpAgreeme
     if suspect.layout is None or suspect.triple is None:
         return ()
     try:
-        return agreements(find_traces(traces_path(folder)), suspect.layout, suspect.triple)
+        return agreements(find_traces(traces_path(folder)), suspect.layout, suspect.triple, suspect.flags)
     except InputError as problem:
         LOG.warning("traces are left out: %s", problem)
         return ()

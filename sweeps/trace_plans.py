@@ -39,7 +39,12 @@ def plan_traces(
         assert config.layout is not None
         assert config.triple is not None
         name = trace_folder_name(
-            config.layout, config.tp_size, config.triple.eagle_topk, config.triple.num_steps, workload.workload_id
+            config.layout,
+            config.tp_size,
+            config.triple.eagle_topk,
+            config.triple.num_steps,
+            workload_id=workload.workload_id,
+            flags=config.flags,
         )
         done = {prompt.prompt_id for prompt in read_prompts(traces / name)}
         left = tuple(prompt for prompt in wanted if prompt.prompt_id not in done)

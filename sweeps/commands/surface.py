@@ -82,9 +82,9 @@ def _show_family(group: Sequence[SurfacePoint], draft_tokens: Sequence[int] | No
 
     first = group[0]
     how = "exact for the traced prompts" if first.method == "replay" else "estimated from a longer chain's histogram"
-    head = (
-        f"layout {layout_label(first.layout)}, tp {first.tp_size}, topk {first.triple.eagle_topk}: accept length, {how}"
-    )
+    flags = "".join(f", {name} {value}" for name, value in first.flags)
+    where = f"layout {layout_label(first.layout)}, tp {first.tp_size}, topk {first.triple.eagle_topk}{flags}"
+    head = f"{where}: accept length, {how}"
     widest = max(point.accept_length.relative_half_width for point in group)
     tail = f"intervals over {first.accept_length.count} prompts: at most +-{100 * widest:.1f} %"
     if first.triple.eagle_topk == 1:

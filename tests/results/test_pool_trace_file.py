@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from results.traces import (
     continuation,
     find_traces,
     missing_positions,
+    trace_flags,
     write_facts,
 )
 from search_spaces.errors import InputError
@@ -127,6 +129,33 @@ def test_another_trace_in_the_folder(tmp_path: Path) -> None:
     other = TraceFacts(layout=(2, 4, 5), tp_size=2, eagle_topk=2, num_steps=2, workload_id="w", ties="lowest_index")
     with pytest.raises(InputError, match=r"trace\.json: tp_size was 1 and is now 2"):
         write_facts(tmp_path / "t", other)
+
+
+FLAGS = (("disable_overlap_schedule", True), ("kv_cache_dtype", "fp8_e5m2"))
+
+
+def test_other_flags_are_another_trace(tmp_path: Path) -> None:
+    flagged = replace(FACTS, flags=FLAGS)
+    assert flagged.folder_name.startswith(FACTS.folder_name + "-")
+    assert len({FACTS.folder_name, flagged.folder_name, replace(FACTS, flags=FLAGS[1:]).folder_name}) == 3
+    for facts in (FACTS, flagged):
+        write_facts(tmp_path / facts.folder_name, facts)
+        write_facts(tmp_path / facts.folder_name, facts)
+    assert [trace.facts for trace in find_traces(tmp_path)] == [FACTS, flagged]
+    with pytest.raises(InputError, match="flags was"):
+        write_facts(tmp_path / FACTS.folder_name, flagged)
+    assert trace_flags((("enable_dp_attention", True), ("ep_size", 8), *FLAGS)) == FLAGS
+
+
+def test_a_trace_from_before_flags_were_noted_has_none(tmp_path: Path) -> None:
+    folder = tmp_path / FACTS.folder_name
+    assert folder.name == "taps2-4-5-tp1-k2-s2-w"
+    folder.mkdir()
+    before = {key: value for key, value in vars(FACTS).items() if key != "flags"}
+    (folder / "trace.json").write_text(json.dumps(before))
+    (trace,) = find_traces(tmp_path)
+    assert trace.facts == FACTS
+    write_facts(folder, FACTS)
 
 
 @pytest.mark.parametrize(

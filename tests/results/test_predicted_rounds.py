@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from result_builders import config, record, row
 
 from results.predicted_rounds import RoundsCheck, check_rounds, rounds_sentences
@@ -70,6 +72,16 @@ def test_the_list_is_bounded_and_says_so() -> None:
     _, sentence = rounds_sentences([found.to_json()])
     assert "14 requests took other verify steps than the traces say; of the 10 in search.json 10 gave" in sentence
     assert "(5 predicted, 7 measured, the same text)" in sentence
+
+
+def test_a_trial_with_other_flags_than_the_trace_is_not_held_against_it() -> None:
+    """Those of parallelism do not count: what they change is to be found out."""
+    rows = {(8, None): [row(prompt_id="p00", completion_tokens=20, verify_steps=5, output_ids=TEXT)]}
+    points = {((0, 3, 7), TRIPLE): POINT}
+    fp8, ep = (("kv_cache_dtype", "fp8_e5m2"),), (("ep_size", 8),)
+    trial = record("t0001-a1")
+    assert check_rounds(replace(trial, effective=replace(trial.effective, flags=fp8)), rows, points) == ()
+    assert len(check_rounds(replace(trial, effective=replace(trial.effective, flags=ep)), rows, points)) == 1
 
 
 def test_nothing_more_is_said_where_all_agree_and_of_notes_without_a_list() -> None:

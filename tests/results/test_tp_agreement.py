@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from results.pool_trace_file import pool_sizes, record_type
 from results.tp_agreement import agreements, tp_agreement
 from results.traces import Trace, TracedPrompt, TraceFacts, append_prompts, find_traces, write_facts
-from search_spaces.config import Triple
+from search_spaces.config import Flags, Triple
 
 TEXT = tuple(range(5, 30))
 CHAIN = Triple(num_steps=3, eagle_topk=1, num_draft_tokens=4)
@@ -28,11 +28,12 @@ def trace(
     topk: int = 1,
     texts: dict[str, tuple[int, ...]] | None = None,
     layout: tuple[int, ...] = (0, 3, 7),
+    flags: Flags = (),
 ) -> Trace:
     """A trace whose best candidate at (position, depth from 0) is `draft`'s; the answers have 20 tokens."""
     texts = texts or {"a": TEXT, "b": TEXT}
     facts = TraceFacts(
-        layout=layout, tp_size=tp_size, eagle_topk=topk, num_steps=3, workload_id="w", ties="lowest_index"
+        layout=layout, tp_size=tp_size, eagle_topk=topk, num_steps=3, workload_id="w", ties="lowest_index", flags=flags
     )
     path = folder / facts.folder_name
     write_facts(path, facts)
@@ -101,6 +102,17 @@ def test_texts_that_part_are_compared_up_to_there(tmp_path: Path) -> None:
     found = tp_agreement(trace(tmp_path, 1, right), trace(tmp_path, 2, right, texts={"a": other, "c": TEXT}))
     assert (found.prompts, found.other_texts, found.positions) == (1, 1, 6)
     assert "1 of 1 texts differ" in str(found)
+
+
+def test_traces_of_other_flags_say_nothing_about_parallelism(tmp_path: Path) -> None:
+    fp8: Flags = (("kv_cache_dtype", "fp8_e5m2"),)
+    one, other = trace(tmp_path, 1, right), trace(tmp_path, 8, right, flags=fp8)
+    with pytest.raises(ValueError, match="not of the same flags"):
+        tp_agreement(one, other)
+    suspect: Flags = (("ep_size", 8), *fp8)
+    assert agreements([one, other], (0, 3, 7), CHAIN, suspect) == ()
+    (found,) = agreements([one, other, trace(tmp_path, 1, right, flags=fp8)], (0, 3, 7), CHAIN, suspect)
+    assert found.tp_sizes == (1, 8)
 
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:

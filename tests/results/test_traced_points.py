@@ -14,7 +14,7 @@ from results.prediction import AcceptLengths, PredictedSetting
 from results.summary import Estimate
 from results.surface import Method, SurfacePoint
 from results.traced_points import accept_length_of, once_each, points_that_count
-from search_spaces.config import Triple
+from search_spaces.config import Flags, Triple
 
 CHAIN = Triple(num_steps=3, eagle_topk=1, num_draft_tokens=4)
 LAYOUT = (0, 3, 7)
@@ -27,6 +27,7 @@ def point(
     prompts: int = 32,
     layout: tuple[int, ...] = LAYOUT,
     method: Method = "replay",
+    flags: Flags = (),
 ) -> SurfacePoint:
     return SurfacePoint(
         layout=layout,
@@ -37,6 +38,7 @@ def point(
         histogram=(),
         rounds=100,
         method=method,
+        flags=flags,
     )
 
 
@@ -53,6 +55,21 @@ def test_a_trace_that_ended_early_does_not_count_at_any_tp_size() -> None:
     few, whole = point(2.5, prompts=15), point(2.9, tp_size=2)
     assert points_that_count([few, whole]) == {(LAYOUT, CHAIN): whole}
     assert points_that_count([few, point(2.4, layout=(2, 4, 5), prompts=31)]).keys() == {((2, 4, 5), CHAIN)}
+
+
+@given(st.permutations([0, 1, 2, 3]))
+def test_points_of_other_flags_count_only_where_there_is_nothing_else(order: list[int]) -> None:
+    """An isolation traced tp 1 with flags that no server of the space has; the space begins at tp 2, with `auto`."""
+    auto, other, foreign = ((("kv_cache_dtype", value),) for value in ("auto", "fp8_e4m3", "fp8_e5m2"))
+    points = [
+        point(2.0, flags=foreign),
+        point(3.0, tp_size=2, flags=auto),
+        point(2.8, tp_size=2, flags=other),
+        point(2.1, layout=(2, 4, 5), flags=foreign),
+    ]
+    counted = points_that_count([points[i] for i in order], [auto, other])
+    assert counted == {(LAYOUT, CHAIN): points[1], ((2, 4, 5), CHAIN): points[3]}
+    assert len(once_each(points)) == 4
 
 
 def test_estimates_never_count() -> None:

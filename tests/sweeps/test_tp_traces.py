@@ -25,11 +25,11 @@ def attention_in(groups: int) -> Flags:
     return (("dp_size", groups), ("enable_dp_attention", True))
 
 
-def traced(place: StudyPlace, tp_size: int, steps: int, layout: tuple[int, ...] = LAYOUT) -> None:
+def traced(place: StudyPlace, tp_size: int, steps: int, layout: tuple[int, ...] = LAYOUT, flags: Flags = ()) -> None:
     """A trace of the first prompt only."""
     facts = TraceFacts(
         layout=layout, tp_size=tp_size, eagle_topk=1, num_steps=steps, workload_id=WORKLOAD.workload_id,
-        ties="lowest_index",
+        ties="lowest_index", flags=flags,
     )  # fmt: skip
     folder = traces_path(place.records) / facts.folder_name
     write_facts(folder, facts)
@@ -54,6 +54,7 @@ def test_beside_the_smallest_tp_size_that_is_traced_already(place: StudyPlace) -
     """A target that needs several devices: the study traced it at its smallest size."""
     traced(place, 4, 3)
     traced(place, 2, 3, layout=(0, 3, 7))
+    traced(place, 1, 3, flags=(("kv_cache_dtype", "fp8_e5m2"),))  # with flags that the suspect does not have
     (found,) = planned(place, SUSPECT, [2, 4, 8]).plans[:1]
     assert found.config == server(LAYOUT, 3, tp=8)
     (_, beside) = planned(place, SUSPECT, [2, 4, 8]).plans
