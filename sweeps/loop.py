@@ -160,7 +160,7 @@ class SweepLoop:
         self._tally.ended(record)
         self._ledger.end(task.config)
         self._ledger.add(record)
-        problem = self._machine_failures.problem_of_all(record)
+        problem = self._machine_failures.problem_of_all(record.effective, record.failure)
         if counts_as_result(record):
             self._search.settle_put_off()
         if problem is not None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from actors.job import TrialJob, TrialOutcome
 from results.trace_launches import TraceJournal
 from sweeps.interrupts import StopRequest
+from sweeps.machine_failures import MachineFailures
 from sweeps.seams import WAIT_S, Pool
 from sweeps.switching import server_kind
 
@@ -16,7 +17,8 @@ MayBegin = Callable[[int, bool], bool]
 
 
 class TraceAttempts:
-    """`was_stopped` once a job was not begun, not tried again or cut off because of a signal or the budget."""
+    """`was_stopped` once a job was not begun, not tried again or cut off because of a signal or the budget; `problem`
+    once no further job would succeed here, as for trials."""
 
     def __init__(
         self,
@@ -30,7 +32,9 @@ class TraceAttempts:
     ) -> None:
         self._pool, self._stop, self._heartbeat = pool, stop, heartbeat
         self._may_begin, self._retries, self._journal = may_begin, retries, journal
+        self._machine_failures = MachineFailures()
         self.was_stopped = False
+        self.problem: str | None = None
 
     def run(self, job: TrialJob) -> TrialOutcome | None:
         """The job's outcome after retries of what it did not cause; None when nothing more is to be traced."""
@@ -39,7 +43,11 @@ class TraceAttempts:
             if not self._goes_on(job):
                 break
             outcome = self._once(replace(job, trial_id=f"{job.trial_id}-a{attempt + 1}"))
-            if outcome is None or outcome.failure is None or not outcome.failure.is_infrastructure:
+            if outcome is None:
+                break
+            failure = outcome.failure
+            self.problem = self._machine_failures.problem_of_all(job.config, failure)
+            if self.problem is not None or failure is None or not failure.is_infrastructure:
                 break
         return outcome
 

@@ -19,6 +19,7 @@ from results.pool_trace_file import record_type
 from results.records import TrialRecord
 from results.trace_launches import TraceJournal
 from results.trace_segments import keep_segments
+from search_spaces.errors import EnvironmentProblem
 from search_spaces.model_facts import TargetFacts
 from sweeps.interrupts import StopRequest
 from sweeps.seams import Pool
@@ -108,6 +109,7 @@ def run_traces(
     """Trace what is left of each plan, job by job on one server, and keep every job's result before the next begins.
 
     Blocks. A failed trace keeps what it had and does not keep the others from being traced, but for MAX_FAILED of them.
+    EnvironmentProblem when a failure shows that none could succeed here, or several that the machine must be mended.
     """
     journal = TraceJournal(traces)
     attempts = TraceAttempts(
@@ -127,7 +129,8 @@ def run_traces(
         if trace.prompts > plan.done:
             failed.clear()
         if trace.failure is not None:
-            failed.append(trace.failure)
+            if trace.failure.kind != "machine":  # that says nothing about the servers
+                failed.append(trace.failure)
             say(
                 f"trace of {plan.words}: failed: {trace.failure.kind} in {trace.failure.phase}: {trace.failure.message}"
             )
@@ -153,6 +156,8 @@ def _trace(
         if outcome.traced is not None and outcome.traced.segments:
             keep_segments(traces, outcome.traced)
             prompts += sum(len(segment.prompts) for segment in outcome.traced.segments)
+        if attempts.problem is not None:
+            raise EnvironmentProblem(f"trace of {plan.words}: {attempts.problem}")
         failure = outcome.failure
         if failure is not None:
             break

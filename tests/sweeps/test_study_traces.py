@@ -20,7 +20,7 @@ from results.trace_launches import read_trace_launches
 from results.trace_segments import TracedFiles, TracedSegment
 from results.traces import TracedPrompt, TraceFacts, find_traces, read_prompts
 from search_spaces.config import EngineConfig, Triple
-from search_spaces.errors import InputError
+from search_spaces.errors import EnvironmentProblem, InputError
 from search_spaces.model_facts import DraftFacts, TargetFacts
 from search_spaces.rulings import RuleContext
 from sweeps.interrupts import StopRequest
@@ -301,6 +301,34 @@ def test_one_launch_is_enough_for_all_traces(tmp_path: Path) -> None:
     found = run(pool, tmp_path, may_begin=lambda launched, starts: not starts or launched < 1)
     assert [trace.prompts for trace in found.traces] == [40] * 4
     assert (found.weight_loads, found.stopped) == (1, False)
+
+
+def test_a_machine_that_is_to_be_mended_ends_the_run(tmp_path: Path) -> None:
+    """A full disk: tried again, and met by the next trace as well. What was traced before stays."""
+    full = Failure(phase="measure", kind="machine", message="No space left on device")
+    pool = TracingPool(lambda job: fail(job, full) if len(pool.jobs) > 1 else None)
+    words = "trace of layout 2,16,29, tp 1, topk 4, 2 steps: No space left on device"
+    with pytest.raises(EnvironmentProblem, match=words + r" \(3 launches in a row failed because of the machine\)"):
+        run(pool, tmp_path, retries=1)
+    assert len(pool.jobs) == 1 + 3
+    assert [len(trace.prompts) for trace in find_traces(tmp_path)] == [32]
+    assert [job.ended for job in read_trace_launches(tmp_path).jobs] == [True] * 4
+
+
+def test_a_machine_that_fails_now_and_then_ends_nothing(tmp_path: Path) -> None:
+    """Unlike servers that cannot trace: with two such failures in a row the others are still tried."""
+    full = Failure(phase="measure", kind="machine", message="No space left on device")
+    pool = TracingPool(lambda job: fail(job, full) if len(pool.jobs) <= 2 else None)
+    found = run(pool, tmp_path)
+    assert [(trace.prompts, trace.failure) for trace in found.traces] == [(0, full), (0, full), (40, None), (40, None)]
+
+
+def test_what_every_trace_would_meet_ends_the_run(tmp_path: Path) -> None:
+    missing = Failure(phase="launch", kind="no_engine", message="SGLang is missing")
+    pool = TracingPool(lambda job: fail(job, missing))
+    with pytest.raises(EnvironmentProblem, match="SGLang is missing"):
+        run(pool, tmp_path, retries=3)
+    assert len(pool.jobs) == 1
 
 
 def test_told_to_stop(tmp_path: Path) -> None:
