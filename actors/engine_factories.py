@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from actors.engines.endpoint import Endpoint, RunningServer
@@ -16,6 +16,7 @@ from actors.engines.launch_log import tail
 from actors.engines.readiness import read_log
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
+from actors.engines.switch_history import SwitchHistory
 from actors.engines.switching_server import SwitchingServer
 from actors.gpu_group import DeviceGrant
 from search_spaces.config import Triple
@@ -30,7 +31,8 @@ class SglangFactory:
 
     With `pools`, servers make room for that triple and are switched between layouts and triples, with CUDA graphs for
     `graph_batch_sizes`; `triples` are those of the sweep. `room` is the largest triple of all servers of the sweep,
-    switched or not: a server that is traced has room for it.
+    switched or not: a server that is traced has room for it. `history` is what the group's engines learn about
+    switching; each actor has its own copy.
     """
 
     server: ServerSpec
@@ -38,6 +40,7 @@ class SglangFactory:
     room: Triple | None = None
     triples: tuple[Triple, ...] = ()
     graph_batch_sizes: tuple[int, ...] | None = None
+    history: SwitchHistory = field(default_factory=SwitchHistory, compare=False, repr=False)
 
     def __call__(self, grant: DeviceGrant, *, fresh: bool = False) -> Engine:
         """EnvironmentProblem when its files would not be safe from other users of the machine."""
@@ -50,7 +53,13 @@ class SglangFactory:
         )
         if self.pools is None or fresh:
             return SglangServer(spec)
-        return SwitchingServer(spec, pools=self.pools, triples=self.triples, graph_batch_sizes=self.graph_batch_sizes)
+        return SwitchingServer(
+            spec,
+            pools=self.pools,
+            triples=self.triples,
+            graph_batch_sizes=self.graph_batch_sizes,
+            history=self.history,
+        )
 
     @property
     def switches(self) -> bool:

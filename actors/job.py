@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from actors.load.workload import Workload
 from results.failures import Failure
 from results.feed import FeedCapture
-from results.observations import CellObservation, LaunchObservation
+from results.observations import CellObservation, LaunchObservation, server_starts
 from results.stopping import Rival
 from results.trace_segments import TracedFiles
 from search_spaces.config import EngineConfig
@@ -70,3 +70,8 @@ class TrialOutcome:
     ended_s: float = 0.0
     feeds: tuple[FeedCapture, ...] = field(default=(), repr=False)
     traced: TracedFiles | None = field(default=None, repr=False)
+
+    @property
+    def server_starts(self) -> int | None:
+        """How many servers were started for it; None when nobody noted it."""
+        return server_starts(self.launch, self.failure)

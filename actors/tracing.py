@@ -127,10 +127,9 @@ def trace_workload(engine: TracingEngine, request: TraceRequest, traces: Path) -
     for start in range(0, len(left), request.prompts_per_segment):
         failure = run.trace_batch(left[start : start + request.prompts_per_segment])
         if failure is not None:
-            return failure
-    return TraceOutcome(
-        folder=folder, prompts=len(read_prompts(folder)), problems=tuple(run.problems), launch=run.launch
-    )
+            return failure.counted(run.starts)
+    launch = None if run.launch is None else run.launch.counted(run.starts)
+    return TraceOutcome(folder=folder, prompts=len(read_prompts(folder)), problems=tuple(run.problems), launch=launch)
 
 
 class _Run:
@@ -140,6 +139,7 @@ class _Run:
         self._engine, self._request, self._folder = engine, request, folder
         self.problems: list[str] = []
         self.launch: LaunchObservation | None = None
+        self.starts = 0
         numbers = [int(found[1]) for file in folder.iterdir() if (found := re.fullmatch(r"(\d+)\.pools", file.name))]
         self._segments = max(numbers, default=0)
         self._texts: dict[str, tuple[int, ...]] = {key: tuple(ids) for key, ids in request.expected.items()}
@@ -165,6 +165,7 @@ class _Run:
             return self._cut_off(None)
         order = TraceOrder(file=str(file), poison_id=self._poison(prompts), max_bytes=left)
         started = self._engine.trace(self._request.config, order)
+        self.starts += 1 if started.server_starts is None else started.server_starts
         if isinstance(started, Failure):
             return started
         self.launch = self.launch or started

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Phase = Literal["placement", "launch", "ready", "verify", "warmup", "measure", "record"]
@@ -32,12 +32,17 @@ INFRASTRUCTURE: frozenset[str] = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """One failed trial's cause. `message` is a single line."""
+    """One failed trial's cause. `message` is a single line.
+
+    `server_starts` is how many servers were started for the trial, if it failed before one could be measured; None when
+    nobody noted it.
+    """
 
     phase: Phase
     kind: Kind
     message: str
     log_tail: str = ""
+    server_starts: int | None = None
 
     def __post_init__(self) -> None:
         if "\n" in self.message or not self.message:
@@ -47,3 +52,7 @@ class Failure:
     def is_infrastructure(self) -> bool:
         """True when the configuration is not to blame: retried a few times, never taught to the search."""
         return self.kind in INFRASTRUCTURE
+
+    def counted(self, starts: int) -> Failure:
+        """The same after so many server starts."""
+        return replace(self, server_starts=starts)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from results.failures import Failure
 from search_spaces.config import Triple
 
 
@@ -100,7 +101,8 @@ class LaunchObservation:
     `switch_s` is set when a running server changed to this configuration without a launch, and says how long it took;
     `pools` is then the largest triple that the server's memory pools were made for, and `graphs_s` and `graphs_gb` are
     what the CUDA graphs of the new configuration took of that time, and of GPU memory. `weights_loaded` is False when
-    the server ran already, so that this trial cost no launch.
+    the server ran already, so that this trial cost no launch. `extra_starts` are servers that were started for this
+    trial before the one that it ran on and came to nothing: one with too much room, or one that could not be switched.
     `simulated` is what replaces real acceptance there (`SGLANG_SIMULATE_ACC_LEN=3.24`), None when nothing does.
     `files` are (path, content) of small files that the command reads and that were made for it, such as the draft's
     config for a layout; `environment` are the variables, beside the user's own, that the command needs.
@@ -124,3 +126,20 @@ class LaunchObservation:
     files: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     environment: tuple[tuple[str, str], ...] = ()
     simulated: str | None = None
+    extra_starts: int = 0
+
+    @property
+    def server_starts(self) -> int:
+        """How many servers were started for this trial."""
+        return self.weights_loaded + self.extra_starts
+
+    def counted(self, starts: int) -> LaunchObservation:
+        """The same after so many server starts."""
+        return replace(self, weights_loaded=starts > 0, extra_starts=max(0, starts - 1))
+
+
+def server_starts(launch: LaunchObservation | None, failure: Failure | None) -> int | None:
+    """How many servers were started for a trial that ended so; None when nobody noted it."""
+    if launch is not None:
+        return launch.server_starts
+    return None if failure is None else failure.server_starts

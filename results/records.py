@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from results.failures import Failure
-from results.observations import LaunchObservation
+from results.observations import LaunchObservation, server_starts
 from results.summary import CellSummary
 from search_spaces.config import EngineConfig, Setting
 
@@ -50,3 +50,9 @@ class TrialRecord:
     @property
     def ok(self) -> bool:
         return self.failure is None
+
+    @property
+    def server_starts(self) -> int:
+        """How many servers were started for it; one where nobody noted it."""
+        known = server_starts(self.launch, self.failure)
+        return 1 if known is None else known

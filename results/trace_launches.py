@@ -21,13 +21,17 @@ LAUNCHES_SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class TraceLaunch:
-    """One job. While it is not `ended`, `weights_loaded` is what is expected, and `elapsed_s` is 0."""
+    """One job. While it is not `ended`, `weights_loaded` is what is expected, and `elapsed_s` is 0.
+
+    `extra_starts` are servers beyond one that were started for it and came to nothing.
+    """
 
     job: str
     begun_at_unix_s: float
     weights_loaded: bool
     ended: bool = False
     elapsed_s: float = 0.0
+    extra_starts: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +43,7 @@ class TraceLaunches:
     @property
     def weight_loads(self) -> int:
         """Servers that were started for traces."""
-        return sum(job.weights_loaded for job in self.jobs)
+        return sum(job.weights_loaded + job.extra_starts for job in self.jobs)
 
     @property
     def elapsed_s(self) -> float:
@@ -95,14 +99,15 @@ class TraceJournal:
         self._running = None
         self._keep(TraceLaunches(jobs=self._launches.jobs[:-1]))
 
-    def end(self, *, weights_loaded: bool | None, failed: bool) -> None:
+    def end(self, *, server_starts: int | None, failed: bool) -> None:
         """The job that was begun last is over; after a failure its server is ended. None: nobody can tell, and what was
         expected counts."""
         *before, last = self._launches.jobs
-        if weights_loaded is None:
-            weights_loaded = last.weights_loaded
+        starts = last.weights_loaded if server_starts is None else server_starts
         elapsed_s = round(max(0.0, self._clock() - last.begun_at_unix_s), 3)
-        ended = replace(last, weights_loaded=weights_loaded, ended=True, elapsed_s=elapsed_s)
+        ended = replace(
+            last, weights_loaded=starts > 0, extra_starts=max(0, starts - 1), ended=True, elapsed_s=elapsed_s
+        )
         if failed:
             self._running = None
         self._keep(TraceLaunches(jobs=(*before, ended)))

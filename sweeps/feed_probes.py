@@ -84,7 +84,7 @@ def run_probes(
             break
         for outcome in pool.wait(WAIT_S):
             outcomes[running.pop(outcome.trial_id)] = outcome
-            launched += outcome.launch is None or outcome.launch.weights_loaded
+            launched += 1 if outcome.server_starts is None else outcome.server_starts
         for plan in [plan for plan in left if all(config in outcomes for config in plan.configs)]:
             left.remove(plan)
             for feed in _match(plan, outcomes):

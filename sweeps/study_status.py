@@ -27,7 +27,6 @@ from sweeps.plan_time import StudyExtras, extras_of, pace_of
 from sweeps.planning import make_plan
 from sweeps.spec_schema import SweepSpec
 from sweeps.switching import known_device, switches
-from sweeps.tally import cost_a_launch
 from sweeps.tasks import open_tasks
 from sweeps.terminal import show_config
 from sweeps.trace_choice import trace_row
@@ -120,7 +119,7 @@ def read_status(place: StudyPlace) -> StudyStatus:
         records=len(records),
         failed=sum(not record.ok for record in records),
         left=None if outlook is None else outlook.left,
-        weight_loads=trace_loads + sum(cost_a_launch(record) for record in records),
+        weight_loads=trace_loads + sum(record.server_starts for record in records),
         trace_loads=trace_loads,
         traces=_traces(find_traces(traces_path(folder)), () if outlook is None else outlook.extras.traces),
         best=rank(records, objective).choice,

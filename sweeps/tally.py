@@ -29,15 +29,15 @@ class Tally:
         last = [record for record in records if record.trial_id not in repeated]
         self._done, self._failed = len(last), sum(not record.ok for record in last)
         self._durations_s = [_duration_s(record) for record in records if record.ok]
-        self.launches = launches_before + sum(cost_a_launch(record) for record in records)
+        self.launches = launches_before + sum(record.server_starts for record in records)
 
     def started(self) -> None:
-        """A trial starts; it counts as a launch until its record says that none was needed."""
+        """A trial starts; it counts as one launch until its record says how many it took."""
         self.launches += 1
 
     def ended(self, record: TrialRecord) -> None:
         """An attempt is over."""
-        self.launches -= not cost_a_launch(record)
+        self.launches += record.server_starts - 1
         if record.ok:
             self._durations_s.append(_duration_s(record))
 
@@ -87,8 +87,3 @@ class DriverTime:
 
 def _duration_s(record: TrialRecord) -> float:
     return record.finished_at_unix_s - record.started_at_unix_s
-
-
-def cost_a_launch(record: TrialRecord) -> bool:
-    """False when a running server was switched to the trial's configuration."""
-    return record.launch is None or record.launch.weights_loaded

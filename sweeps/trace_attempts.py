@@ -70,8 +70,7 @@ class TraceAttempts:
         while not self._stop.requested:
             for outcome in self._pool.wait(WAIT_S):
                 if outcome.trial_id == job.trial_id:
-                    loaded = None if outcome.launch is None else outcome.launch.weights_loaded
-                    self._journal.end(weights_loaded=loaded, failed=outcome.failure is not None)
+                    self._journal.end(server_starts=outcome.server_starts, failed=outcome.failure is not None)
                     return outcome
             self._heartbeat()
         self.was_stopped = True

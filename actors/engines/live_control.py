@@ -57,8 +57,8 @@ class Switched:
 @dataclass(frozen=True, kw_only=True)
 class NotSwitched:
     """What the server runs now is unknown: it must be launched anew. `reason` is one line. `for_good` when no other
-    server would be switched either, as nobody has ever answered or an argument forbids it. `of_machine` when a disk is
-    to blame that is full or fails, which says nothing about switching."""
+    with its flags would be switched either, as nobody has ever answered or an argument forbids it. `of_machine` when a
+    disk is to blame that is full or fails, which says nothing about switching."""
 
     reason: str
     for_good: bool = False
@@ -96,13 +96,16 @@ def with_room(config: EngineConfig, pools: Triple | None) -> EngineConfig:
 
 
 class LiveControl:
-    """The control folder of one engine's servers. `environment` goes to each of them at its start."""
+    """The control folder of one engine's servers. `environment` goes to each of them at its start.
 
-    def __init__(self, folder: Path) -> None:
+    `heard` is True once some rank has answered an order, of this engine's or of one before it: the plugin loads.
+    """
+
+    def __init__(self, folder: Path, *, heard: bool = False) -> None:
         token = secrets.token_hex(16)
         self._folder = ControlFolder.create(folder, token)
         self._sequence = 0
-        self._heard = False  # some rank has answered once: the plugin loads
+        self.heard = heard
         self.environment = {FOLDER_VARIABLE: str(folder), TOKEN_VARIABLE: token}
 
     def forget(self) -> None:
@@ -153,11 +156,11 @@ class LiveControl:
             if not is_alive():
                 return NotSwitched(reason="the server died during the switch")
             if time.monotonic() > deadline:
-                self._heard = self._heard or bool(answers)
-                reason = _silence(answers, ranks, patience_s, heard=self._heard)
-                return NotSwitched(reason=reason, for_good=not self._heard)
+                self.heard = self.heard or bool(answers)
+                reason = _silence(answers, ranks, patience_s, heard=self.heard)
+                return NotSwitched(reason=reason, for_good=not self.heard)
             time.sleep(POLL_S)
-        self._heard = True
+        self.heard = True
         return _judge(config, answers, time.monotonic() - started)
 
 

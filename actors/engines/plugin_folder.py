@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+
+from actors.engines.server_spec import ServerSpec
 
 PACKAGE = "specsweep_sglang_plugin"
 PLUGIN_NAME = "specsweep"
@@ -23,3 +27,14 @@ def write_plugin_folder(folder: Path) -> Path:
     if not link.is_symlink():
         link.symlink_to(PLUGIN_SOURCES, target_is_directory=True)
     return folder
+
+
+def with_plugin(spec: ServerSpec, environment: Mapping[str, str]) -> ServerSpec:
+    """`spec` for servers that load the plugin, which finds its orders by `environment`. Writes the plugin's folder."""
+    folder = write_plugin_folder(spec.work_dir / "plugin")
+    path = ":".join(filter(None, [spec.environment.get("PYTHONPATH"), str(folder)]))
+    variables = {**spec.environment, **environment, "PYTHONPATH": path}
+    # the user's own list of plugins would keep ours out (srt/plugins/__init__.py, load_plugins_by_group)
+    if listed := spec.environment.get("SGLANG_PLUGINS"):
+        variables["SGLANG_PLUGINS"] = f"{listed},{PLUGIN_NAME}"
+    return replace(spec, environment=variables)

@@ -7,7 +7,7 @@ backend for topk 1 than for a tree (`get_default_attn_backend`, srt/arg_groups/m
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from actors.engines.guarded_process import MARKER, sweep_leftovers
 from actors.engines.live_control import TRIPLE_NAMES, with_room
 from actors.engines.preflight import FoundEngine, Resolution, ask_engine
 from actors.engines.server_spec import ServerSpec
+from actors.engines.switch_history import SwitchHistory
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.errors import EnvironmentProblem
 
@@ -26,29 +27,45 @@ class Rooms:
     """What SGLang on this group's devices makes of configurations, asked once each.
 
     `triples` are those of the sweep: they are asked together, as a question takes seconds and one triple more 0.03 s.
-    Where SGLang could not be asked, it is asked again for the next launch. `close` may be called from another thread.
+    Where SGLang could not be asked, it is asked again for the next launch. Room that the `history` knows to fail is not
+    made again. `close` may be called from another thread.
     """
 
     MOST_AT_ONCE = 500
 
-    def __init__(self, spec: ServerSpec, pools: Triple, triples: tuple[Triple, ...] = ()) -> None:
+    def __init__(
+        self,
+        spec: ServerSpec,
+        pools: Triple,
+        triples: tuple[Triple, ...] = (),
+        history: SwitchHistory | None = None,
+    ) -> None:
         self._spec, self._pools, self._triples = spec, pools, triples
+        self._history = SwitchHistory() if history is None else history
         self._known: dict[EngineConfig, Resolution] = {}
         self._problem: str | None = None  # why there is no answer, since the last launch
         self._asking = self._closed = False
 
-    def to_launch(self, config: EngineConfig) -> tuple[EngineConfig, str | None]:
-        """What to launch for `config`, with as much room as leaves it what it is; and why that is not all."""
+    def to_launch(self, config: EngineConfig, *, exact: bool = True) -> tuple[EngineConfig, str | None]:
+        """What to launch for `config`, with as much room as can be had and, if `exact`, leaves it what it is; and why
+        that is not all."""
         self._problem = None
-        room = with_room(config, self._pools)
-        why = self.difference(room, config)
-        if why is None or config.triple is None:
-            return room, None
-        steps = self._pools.num_steps
-        chain = with_room(config, Triple(num_steps=steps, eagle_topk=1, num_draft_tokens=steps + 1))
-        if config.triple.eagle_topk == 1 and self.difference(chain, config) is None:
-            return chain, why
-        return config, why
+        first: str | None = None
+        for room in self._larger(config):
+            why = None
+            if room != config:
+                why = self._history.room_problem(room) or (self.difference(room, config) if exact else None)
+            if why is None:
+                return room, first
+            first = first or why
+        return config, first
+
+    def _larger(self, config: EngineConfig) -> Iterator[EngineConfig]:
+        """Room for all triples; for a chain also room for all chains."""
+        yield with_room(config, self._pools)
+        if config.triple is not None and config.triple.eagle_topk == 1:
+            steps = self._pools.num_steps
+            yield with_room(config, Triple(num_steps=steps, eagle_topk=1, num_draft_tokens=steps + 1))
 
     def difference(self, room: EngineConfig, wanted: EngineConfig) -> str | None:
         """In what a server launched as `room` and switched to `wanted` differs from one launched as `wanted`, in one

@@ -9,7 +9,6 @@ import shutil
 import tempfile
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from actors.engines.command import redact, server_args, server_command, world_size
@@ -46,7 +45,7 @@ class SglangServer:
         self._running: LaunchedServer | None = None
         self._closed = False
         self._forks: ForkServer | None = None
-        self._launches = 0
+        self.starts = 0  # servers that were started so far
         self._log: Path | None = None
         self._base_url: str | None = None
         ended = sweep_leftovers(spec.owner)
@@ -58,9 +57,9 @@ class SglangServer:
 
         With `anew` nothing that runs is kept.
         """
-        running, began_s = self._running, time.monotonic()
+        running, began_s, before = self._running, time.monotonic(), self.starts
         if not anew and running is not None and running.config == config and running.process.alive:
-            return replace(running.launch, weights_loaded=False)
+            return running.launch.counted(0)
         self._stop()
         if self._closed:
             return Failure(phase="launch", kind="interrupted", message="the engine is closed")
@@ -72,7 +71,7 @@ class SglangServer:
             outcome = self._launch(config, began_s)
         if self._closed:
             self.close()  # whoever interrupted this start may still be at it
-        return outcome
+        return outcome.counted(self.starts - before)
 
     @property
     def base_url(self) -> str:
@@ -209,8 +208,8 @@ class SglangServer:
         return classify(read_log(forks.log), forks.process.exit_status(), "launch", seconds=spec.ready_timeout_s)
 
     def _next_log(self) -> Path:
-        self._launches += 1
-        self._log = self._spec.work_dir / f"server-{self._launches}.log"
+        self.starts += 1
+        self._log = self._spec.work_dir / f"server-{self.starts}.log"
         self._log.unlink(missing_ok=True)
         return self._log
 

@@ -95,9 +95,9 @@ class ControlFolder:
         return folder
 
     def clear(self) -> None:
-        """Remove orders and answers."""
+        """Remove orders and answers, also while a rank of the server before is renaming its last."""
         for left in self.path.iterdir():
-            left.unlink()
+            left.unlink(missing_ok=True)
 
     @classmethod
     def from_environment(cls) -> ControlFolder | None:

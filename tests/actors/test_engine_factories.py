@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tiny_models import TinyPair
 from actors import gpu_group
 from actors.engine_factories import SglangFactory
 from actors.gpu_group import DeviceGrant, GpuGroup
+from search_spaces.config import Triple
 from search_spaces.errors import EnvironmentProblem
 
 GRANT = DeviceGrant(slot="0", node_id="node", pid=1, tp_size=1, device="cpu", device_ids=())
@@ -41,6 +44,20 @@ def test_the_folder_is_this_users_alone_and_used_again(factory: SglangFactory, t
     factory.clear(GRANT)
     assert list(top.iterdir()) == []
     factory(GRANT).close()
+
+
+def test_the_engines_of_a_group_share_what_they_learn_about_switching(factory: SglangFactory) -> None:
+    switching = pickle.loads(
+        pickle.dumps(replace(factory, pools=Triple(num_steps=5, eagle_topk=4, num_draft_tokens=16)))
+    )
+    first, traced = switching(GRANT), switching.tracer(GRANT)
+    first._history.heard = True
+    assert first._history is traced._history
+    assert switching(GRANT)._control.heard
+    for engine in (first, traced):
+        engine.close()
+    # another group's actor has its own
+    assert not factory.history.heard
 
 
 def a_link(top: Path) -> None:

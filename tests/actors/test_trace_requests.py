@@ -139,7 +139,7 @@ def test_a_server_that_dies_while_it_answers_is_said_to_have_died(tmp_path: Path
 
         server.failure_now = failure_now  # type: ignore[method-assign]
         outcome = trace_workload(server, asked(), tmp_path)
-    assert outcome == Failure(phase="measure", kind="oom", message="out of memory")
+    assert outcome == Failure(phase="measure", kind="oom", message="out of memory", server_starts=1)
 
 
 def test_a_silent_server_is_given_up_after_a_few_requests_in_a_row(tmp_path: Path) -> None:
@@ -156,5 +156,6 @@ def test_a_silent_server_is_given_up_after_a_few_requests_in_a_row(tmp_path: Pat
         phase="measure",
         kind="timeout",
         message="3 traced requests failed, the last with: no answer within 0.1 s",
+        server_starts=1,
     )
     assert sent == TEXTS[:3]

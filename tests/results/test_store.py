@@ -251,9 +251,28 @@ def test_a_record_without_additive_fields_is_still_read() -> None:
     content = json.loads(encode_record(full_record()))
     for name in ("degenerate_share", "context_strata", "mean_in_flight", "started_at_unix_s"):
         del content["cells"][0][name]
+    del content["launch"]["extra_starts"]
     old = decode_record(json.dumps(content).encode(), name="old")
     assert old.cells[0].accept_length == full_record().cells[0].accept_length
     assert old.cells[0].context_strata == ()
+    assert old.server_starts == 1
+
+
+def test_a_record_counts_every_server_that_was_started_for_it() -> None:
+    record = full_record()
+    assert record.launch is not None
+    started = replace(record.launch, extra_starts=2)
+    failure = Failure(phase="launch", kind="oom", message="out of memory")
+    for changes, starts in (
+        ({"launch": started}, 3),
+        ({"launch": replace(started, weights_loaded=False, extra_starts=0)}, 0),
+        ({"launch": started, "failure": failure}, 3),
+        ({"launch": None, "failure": failure}, 1),
+        ({"launch": None, "failure": replace(failure, server_starts=2)}, 2),
+        ({"launch": None, "failure": replace(failure, server_starts=0)}, 0),
+    ):
+        changed = replace(record, **changes)  # type: ignore[arg-type]
+        assert decode_record(encode_record(changed), name="record.json").server_starts == starts
 
 
 def test_the_launch_command_keeps_arguments_whole() -> None:

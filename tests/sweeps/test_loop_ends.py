@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from loop_sweeps import Sweep, failing
 from search_doubles import fail, setting, succeed
@@ -34,6 +36,21 @@ def test_budgets(budget: Budget, reason: str, launches: int) -> None:
         after = sweep.again()
         after.run()
         assert after.launched == []
+
+
+def test_servers_that_came_to_nothing_count_as_launches() -> None:
+    """One trial took a room that failed and then its own server."""
+
+    def twice(job: TrialJob) -> TrialOutcome:
+        done = succeed(job)
+        assert done.launch is not None
+        return replace(done, launch=replace(done.launch, extra_starts=1))
+
+    sweep = Sweep(budget=Budget(launches=6))
+    sweep.pool.run = twice
+    assert sweep.run() == "launches"
+    assert len(sweep.launched) == 3
+    assert sweep.again().run() == "launches"
 
 
 def test_the_wall_time_of_earlier_sessions_counts() -> None:

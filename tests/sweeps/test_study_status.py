@@ -77,7 +77,7 @@ def test_launches_of_records_and_traces(tmp_path: Path, capsys: pytest.CaptureFi
     write_record(place.records, record_of(place.name, task, outcome), outcome)
     journal = TraceJournal(traces_path(place.records))
     journal.begin("trace", "tp1")
-    journal.end(weights_loaded=True, failed=False)
+    journal.end(server_starts=1, failed=False)
     TraceJournal(traces_path(place.records)).begin("cut off", "tp1")
     trace(place, (2, 16, 29), 7)
     trace(place, (0, 3, 7), 5)

@@ -248,7 +248,7 @@ def test_a_resumed_search_goes_on_by_the_same_surface(tmp_path: Path) -> None:
     journal = TraceJournal(traces_path(first.folder), clock=lambda: now[0])
     journal.begin("trace", "tp1")
     now[0] = 2.5
-    journal.end(weights_loaded=True, failed=False)
+    journal.end(server_starts=1, failed=False)
     assert first.run() == "trials"
     second = Search(tmp_path, first.store.records(), trials=6)
     assert second.run() == "trials"

@@ -80,6 +80,17 @@ def test_a_new_server_does_not_see_the_last_ones_order(tmp_path: Path) -> None:
     assert seen.take(after=0) is None
 
 
+def test_a_rank_of_the_old_server_may_rename_its_answer_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ControlFolder.create(tmp_path / "control", "secret")
+    folder.give(ORDER)
+    renamed = folder.path / ".answer-0.json.7"
+    monkeypatch.setattr(Path, "iterdir", lambda path: iter([renamed, path / "order.json"]))
+    folder.clear()
+    assert folder.take(after=0) is None
+
+
 class Ranks:
     """A stand-in server: `/flush_cache` answers `status`, then every rank answers with what `running` says."""
 

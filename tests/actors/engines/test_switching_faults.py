@@ -18,6 +18,7 @@ from server_specs import fake_spec, speculative
 from tiny_models import TinyPair
 
 from actors.engines import live_control, switching_server
+from actors.engines.switch_history import SwitchHistory
 from actors.engines.switching_server import SwitchingServer
 from actors.sglang_plugin.orders import TraceOrder
 from results.failures import Failure
@@ -35,10 +36,12 @@ class Bench:
         self._pair, self._folder = pair, folder
         self._starts = folder / "starts"
         self._made: list[SwitchingServer] = []
+        self.history = SwitchHistory()  # as a group keeps it for one engine after another
 
     def server(self, **plan: Any) -> SwitchingServer:
         plan |= {"count_file": str(self._starts), "marker": str(self._folder / "marker")}
-        made = SwitchingServer(fake_spec(self._pair, self._folder / "work", plan, ready_timeout_s=60.0), pools=POOLS)
+        spec = fake_spec(self._pair, self._folder / "work", plan, ready_timeout_s=60.0)
+        made = SwitchingServer(spec, pools=POOLS, history=self.history)
         self._made.append(made)
         return made
 
@@ -73,7 +76,6 @@ def test_one_weight_load_for_every_setting(bench: Bench) -> None:
     assert [one.weights_loaded for one in (first, second, again)] == [True, False, False]
     assert all(one.switch_s is not None and one.pools == POOLS for one in (first, second, again))
     assert second.effective_args["speculative_eagle_topk"] == 4
-    assert server._failed_switches == 0
 
 
 def test_the_users_own_list_of_plugins_is_lengthened(tiny_pair: TinyPair, tmp_path: Path) -> None:
@@ -95,14 +97,17 @@ def test_a_plugin_that_does_not_load_is_said_and_every_setting_is_launched(bench
     assert first.weights_loaded
     second = applied(server, SECOND)
     assert second.switch_s is None
-    starts = bench.starts
-    plain = [words[words.index("--speculative-num-steps") + 1] for words in starts]
     # with room, then as asked; the second setting as asked at once
-    assert plain == ["5", "3", "3"]
+    assert [steps(words) for words in bench.starts] == ["5", "3", "3"]
+    assert (first.server_starts, second.server_starts) == (2, 1)
     refused = server.trace(SECOND, TraceOrder(file="pools", poison_id=1, max_bytes=10))
     assert isinstance(refused, Failure)
     assert (refused.phase, refused.kind) == ("launch", "mismatch")
     assert refused.message.startswith("cannot trace: no rank answered in 0.5 s: is the plugin loaded")
+    # nobody has to be started for that, nor a room again by a later engine of the group
+    assert (refused.server_starts, len(bench.starts)) == (0, 3)
+    server.close()
+    assert applied(bench.server(), FIRST).server_starts == 1
 
 
 def test_a_rank_that_dies_during_a_switch(bench: Bench) -> None:
@@ -110,12 +115,80 @@ def test_a_rank_that_dies_during_a_switch(bench: Bench) -> None:
     first = applied(server, FIRST)
     (finding,) = [finding for finding in first.findings if "launched anew" in finding]
     assert finding.startswith("launched anew: the server did not answer") or "died during the switch" in finding
-    assert len(bench.starts) == 2
+    assert (len(bench.starts), first.server_starts) == (2, 2)
     assert server.failure_now() is None
-    for later in (applied(server, SECOND), applied(server, SECOND)):
-        assert later.switch_s is not None
+    # it died once: the next is tried again
+    for later, starts in ((applied(server, SECOND), 1), (applied(server, FIRST), 0)):
+        assert (later.switch_s is not None, later.server_starts) == (True, starts)
         assert not any("launched anew" in finding for finding in later.findings)
-    assert len(bench.starts) == 2
+    assert len(bench.starts) == 3
+
+
+def test_switches_that_always_fail_cost_two_rooms_and_every_start_is_counted(bench: Bench) -> None:
+    server = bench.server(on_order="error")
+    seen = [applied(server, config) for config in (FIRST, SECOND)]
+    assert [one.server_starts for one in seen] == [2, 2]
+    assert all("launched anew: rank 0: RuntimeError: no memory" in one.findings for one in seen)
+    assert [steps(words) for words in bench.starts] == ["5", "3", "5", "3"]
+    server.close()
+    # the engine is gone, what was learnt is not
+    later = bench.server(on_order="error")
+    seen = [applied(later, config) for config in (FIRST, SECOND, FIRST)]
+    assert [one.server_starts for one in seen] == [1, 1, 1]
+    refused = later.trace(SECOND, TraceOrder(file="pools", poison_id=1, max_bytes=10))
+    assert isinstance(refused, Failure)
+    assert (refused.message, refused.server_starts) == ("cannot trace: rank 0: RuntimeError: no memory", 0)
+    assert len(bench.starts) == 7
+
+
+def test_a_trace_that_fails_costs_one_start_and_says_nothing_of_other_switches(bench: Bench) -> None:
+    for _ in range(3):
+        server = bench.server(on_order="error")
+        refused = server.trace(SECOND, TraceOrder(file="pools", poison_id=1, max_bytes=10))
+        assert isinstance(refused, Failure)
+        assert (refused.message, refused.server_starts) == ("cannot trace: rank 0: RuntimeError: no memory", 1)
+        server.close()
+    assert applied(bench.server(on_order="obey"), FIRST).switch_s is not None
+    assert len(bench.starts) == 4
+
+
+TOO_LARGE = {
+    "on_order": "obey",
+    "mode": "die_at_start",
+    "only_on": {"num_draft_tokens": 16},
+    "log": "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+}
+LESS = "launched with less room: a server with room for (5,4,16) failed: "
+
+
+def test_room_that_does_not_fit_says_nothing_of_the_setting(bench: Bench) -> None:
+    server = bench.server(**TOO_LARGE)
+    chain = applied(server, FIRST)
+    # the room of all, then that of chains, within which chains are switched
+    assert [(steps(words), tokens(words)) for words in bench.starts] == [("5", "16"), ("5", "6")]
+    assert (chain.server_starts, chain.switch_s is not None) == (2, True)
+    (told,) = [finding for finding in chain.findings if finding.startswith("launched")]
+    assert told.startswith(LESS)
+    assert "memory" in told
+    tree = applied(server, SECOND)
+    assert (tree.server_starts, tree.switch_s) == (1, None)
+    assert any(finding.startswith(LESS) for finding in tree.findings)
+    # in another layout the room is not tried again, nor by another engine
+    assert applied(server, replace(SECOND, layout=(1, 3, 6))).server_starts == 0
+    server.close()
+    later = bench.server(**TOO_LARGE)
+    assert applied(later, replace(SECOND, layout=(0, 3, 7))).server_starts == 1
+    # the setting that is as large itself fails by itself
+    failure = later.apply(THIRD)
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.server_starts) == ("oom", 1)
+
+
+def test_a_setting_that_fails_beside_its_room_fails_by_its_own_fault(bench: Bench) -> None:
+    server = bench.server(**TOO_LARGE | {"only_on": {}})
+    failure = server.apply(SECOND)
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.server_starts, len(bench.starts)) == ("oom", 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +226,7 @@ def test_a_full_disk_does_not_switch_switching_off(bench: Bench, monkeypatch: py
         assert len(bench.starts) == 4
         refused = server.trace(SECOND, TraceOrder(file="pools", poison_id=1, max_bytes=10))
         assert isinstance(refused, Failure)
-        assert (refused.kind, server._failed_switches) == ("machine", 0)
+        assert (refused.kind, bench.history.distrust(SECOND)) == ("machine", None)
     assert all(applied(server, config).switch_s is not None for config in (FIRST, SECOND))
     with monkeypatch.context() as patch:
         patch.setattr(switching_server, "write_draft_config", lambda *_: full(None))
@@ -161,7 +234,7 @@ def test_a_full_disk_does_not_switch_switching_off(bench: Bench, monkeypatch: py
     assert (
         "launched anew: the draft's config cannot be written: [Errno 28] No space left on device" in observed.findings
     )
-    assert server._failed_switches == 0
+    assert bench.history.distrust(FIRST) is None
 
 
 def test_what_is_not_freed_and_what_graphs_cost_is_said(bench: Bench) -> None:
@@ -214,6 +287,15 @@ def test_a_server_that_stays_busy_is_launched_anew(bench: Bench, monkeypatch: py
     observed = applied(server, SECOND)
     assert "launched anew: the server refused to flush (HTTP 400): requests are running" in observed.findings
     assert len(bench.starts) == 2
+
+
+def steps(words: list[str]) -> str:
+    """Of a command."""
+    return words[words.index("--speculative-num-steps") + 1]
+
+
+def tokens(words: list[str]) -> str:
+    return words[words.index("--speculative-num-draft-tokens") + 1]
 
 
 def ask(base_url: str, *, tokens: int) -> dict[str, Any]:
