@@ -1,4 +1,4 @@
-"""Measuring one server that runs already: no study, no Ray, no record; one honest row."""
+"""Measuring one server that runs already: no study, no Ray, no record; one row."""
 
 from __future__ import annotations
 

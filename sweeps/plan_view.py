@@ -17,14 +17,14 @@ ROWS_SHOWN = 12
 
 
 def show_plan(plan: SweepPlan, pace: Pace, extras: StudyExtras | None = None) -> str:
-    """The summary, then refusals by rule, silent changes, layouts and notes; long lists are cut and say so."""
+    """The summary, then refusals by rule, changes, layouts and notes; long lists are cut and say so."""
     servers = plan.servers
     parts = [_summary(plan, pace, extras or StudyExtras())]
     if servers.illegal:
         refused = servers.requested - servers.legal
         parts.append(f"Illegal: {_count(refused, 'setting')}\n{_illegal(servers)}")
     if servers.adjusted:
-        parts.append(f"Changed silently by SGLang\n{_adjusted(servers)}")
+        parts.append(f"Changed by SGLang\n{_adjusted(servers)}")
     parts.append(f"Layouts\n{_layouts(servers)}")
     if plan.findings:
         lines = [f"  {finding.message}; {finding.mend}" for finding in plan.findings]

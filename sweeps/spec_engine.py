@@ -55,7 +55,9 @@ class SglangSpec(Section):
     )
     api_key_env: ClassVar[None] = None
     allow_simulated: bool = Field(
-        False, description="Let SGLANG_SIMULATE_ACC_LEN replace real acceptance; every result then says so."
+        False,
+        description="Let `engine.env` set SGLANG_SIMULATE_ACC_LEN, which replaces real acceptance; every result then "
+        "says so. Set in the shell or on a Ray node it is refused in any case.",
     )
 
 

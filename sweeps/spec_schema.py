@@ -44,13 +44,17 @@ class WorkloadSpec(Section):
     prompts: Prompts = Field(
         64,
         description="A count of built-in prompts, a built-in set (chat, code, mathematics), a .jsonl or .json file, a "
-        "folder of .txt files (paths relative to the spec), or hf:DATASET, hf:DATASET:SPLIT, hf:DATASET:CONFIG:SPLIT.",
+        "folder of .txt files (paths relative to the spec), or hf:DATASET, hf:DATASET:SPLIT, hf:DATASET:CONFIG:SPLIT "
+        "(needs the package `datasets`).",
     )
     count: Count | None = Field(
         None, description="How many prompts of a set, file, folder or dataset, chosen by the seed; by default all."
     )
     text_field: Text = Field(
-        "text", description="The field of a file's objects that holds the prompt, where there are no messages."
+        "text",
+        description="The key of a row's prompt. A row of a file or dataset is an object with this key (the text is "
+        "sent as it is), `messages` (objects with role and content; the chat template is applied) or ShareGPT's "
+        "`conversations` (the first user's turn, sent as it is); the first of these that is there counts.",
     )
     min_prompt_tokens: Count | None = Field(None, description="Leave out shorter prompts (in the target's tokens).")
     max_prompt_tokens: Count | None = Field(None, description="Leave out longer prompts (in the target's tokens).")
@@ -161,7 +165,10 @@ class SweepSpec(Section):
     space: SpaceSpec
     suspect: SettingSpec | None = Field(None, description="The setting that disappoints; always measured.")
     isolate: bool = Field(
-        True, description="With a suspect: end the sweep with what makes it slow (config, layout, parallelism)."
+        True,
+        description="With a suspect: end the sweep with what costs it accept length (config, layout, parallelism). "
+        "After `budget.launches` or `budget.wall_time_s` nothing more is started for that: what is missing stays "
+        "undecided, and `specsweep isolate STUDY` measures it.",
     )
     workload: WorkloadSpec = WorkloadSpec()
     objective: ObjectiveSpec = ObjectiveSpec()

@@ -23,7 +23,11 @@ from sweeps.spec_section import Section, Text
 class SpaceSpec(Section):
     """What is searched: the product of all values. A number dimension is a list or a range {low, high, step}."""
 
-    catalog: Text | None = Field(None, description="A ready space to start from; other keys here replace its keys.")
+    catalog: Text | None = Field(
+        None,
+        description="A ready space to start from: `small` (up to 16 servers), `chain_only` (8), `sglang_default_grid` "
+        "(36), `wide` (hundreds: with `search.sampler: surface` only). Other keys here replace its keys.",
+    )
     layout: Layouts = Field(
         ("shipped",),
         description="Lists of taps, `default` (SGLang's own choice) or `shipped` (as the draft's config says).",

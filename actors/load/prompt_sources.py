@@ -196,7 +196,7 @@ def _dataset(source: str, text_field: str) -> Iterator[RawPrompt]:
     try:
         import datasets
     except ImportError as error:
-        raise EnvironmentProblem(f"{source} needs the package `datasets`: pip install 'specsweep[datasets]'") from error
+        raise EnvironmentProblem(f"{source} needs the package `datasets`: pip install datasets") from error
     rows = _dataset_rows(datasets, parts[1], parts[2], parts[3] or "train", source)
     yield from _contents(((f"{source}: row {number}", row) for number, row in enumerate(rows, start=1)), text_field)
 

@@ -23,7 +23,7 @@ def demo_models(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder for target/ and draft/.")],
     seed: Annotated[int, typer.Option(min=0, help="Another seed makes another pair.")] = 0,
 ) -> None:
-    """Train the tiny target and the mislabelled EAGLE-3 draft of the quick start: about two minutes on two cores."""
+    """Train the tiny target and the mislabelled EAGLE-3 draft of the quick start: two to five minutes on two cores."""
     # torch takes seconds to import and only this command trains
     from actors.demo_models.pair import make_pair
     from actors.demo_models.training import Recipe

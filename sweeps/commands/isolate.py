@@ -18,11 +18,19 @@ def isolate(
     *,
     suspect: Annotated[
         str | None,
-        typer.Option(metavar="TRIAL|YAML", help="What disappoints; by default the spec's suspect.", show_default=False),
+        typer.Option(
+            metavar="TRIAL|YAML",
+            help="What disappoints; by default the spec's suspect, else the draft as shipped.",
+            show_default=False,
+        ),
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(metavar="TRIAL|YAML", help="What is known to be good; by default the study's choice."),
+        typer.Option(
+            metavar="TRIAL|YAML",
+            help="What is known to be good; by default the study's choice or, where that accepts no more than the "
+            "suspect, the setting that accepts most. Taken at tp 1 where both share a larger TP size.",
+        ),
     ] = None,
     trained_on: TrainedOn = None,
     offline: Annotated[

@@ -53,8 +53,9 @@ def measure(  # noqa: PLR0917  (options of the command line)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a server that is already running: an honest row for each load.
+    """Measure a server that is already running, a row for each load.
 
+    A row has acceptance, throughput and latency, with 95 % intervals, and says why it may not be compared.
     Sends a few warm-up requests; for each load empties the server's prefix cache, then sends the prompts. Nothing is
     started, stopped or reconfigured; needs neither Ray nor MLflow nor a spec. Exit code 3 when no SGLang server answers
     at URL.

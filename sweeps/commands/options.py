@@ -20,7 +20,7 @@ Overrides = Annotated[
     typer.Option(
         "--set",
         metavar="KEY.PATH=YAML",
-        help="Replace one value of the spec, e.g. --set space.tp_size=[1,2]. May be repeated.",
+        help="Replace one value of the spec, e.g. --set 'space.tp_size=[1,2]'. May be repeated.",
         show_default=False,
     ),
 ]

@@ -28,11 +28,11 @@ def plan(
 ) -> None:
     """Show what a sweep would run, without starting anything.
 
-    Lists what SGLang would refuse and why, what it would silently change, which settings are one and the same server,
+    Lists what SGLang would refuse and why, what it would change, which settings are one and the same server,
     and how many servers would be started, those for traces and checks included. Exit code 2 when nothing in the space
     is legal.
 
-    Example: specsweep plan sweeps/specs/demo.yaml --set space.tp_size=[1,2]
+    Example: specsweep plan sweeps/specs/demo.yaml --set 'space.tp_size=[1,2]'
     """
     from sweeps.plan_time import extras_of, pace_of, plan_time
     from sweeps.plan_view import show_plan

@@ -16,7 +16,10 @@ def probe(
     *,
     layout: Annotated[
         list[str] | None,
-        typer.Option(help="Taps such as 0,3,7, `default` or `shipped`; by default the suspect's. May be repeated."),
+        typer.Option(
+            help="Taps such as 0,3,7, `default` or `shipped`; by default the suspect's, else `shipped`. "
+            "May be repeated."
+        ),
     ] = None,
     tp_size: Annotated[
         int | None,

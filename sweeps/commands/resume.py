@@ -11,7 +11,9 @@ def resume(study: Study, *, overrides: Overrides = None, as_json: AsJson = False
     """Continue a study exactly where its records end.
 
     Trials that are recorded are kept to the byte; one that was cut off is run again. --set may change what does not
-    change the meaning of a trial: budget, cluster, suspect, search (not its storage), tracking, timeouts.
+    change the meaning of a trial: budget, cluster, suspect, isolate, search (not its storage), tracking, the models'
+    paths, and of the engine its interpreter, start method, host, port and timeouts. Another space or workload is
+    another study: give that spec a `study` name of its own. A study whose budget is spent goes on with a larger one.
 
     Example: specsweep resume demo --set budget.trials=40
     """

@@ -21,8 +21,8 @@ def run(
 ) -> None:
     """Run a sweep: launch servers, measure them, find the best setting.
 
-    The study is kept in $SPECSWEEP_HOME (default: specsweep in your data folder) and survives anything; running the
-    same spec again continues it. Ctrl-C once stops cleanly (exit code 130).
+    The study is kept in $SPECSWEEP_HOME (default: specsweep in your data folder) and survives Ctrl-C, a crash and
+    kill -9; running the same spec again continues it. Ctrl-C once stops cleanly (exit code 130).
 
     Example: specsweep run sweeps/specs/demo.yaml --set budget.trials=10
     """

@@ -21,7 +21,7 @@ space: {catalog: small}
 
 Unknown keys, wrong types and values that cannot be meant are refused in one line that names file, line, key and what is
 legal. Relative paths are relative to the spec file, also in `--set`. `--set key.path=YAML` replaces one value, for
-example `--set space.tp_size=[1,2]`. Editors complete and check a spec with `docs/spec.schema.json`
+example `--set 'space.tp_size=[1,2]'`. Editors complete and check a spec with `docs/spec.schema.json`
 (`specsweep schema`).
 
 Made from the code; after a change run `python tests/sweeps/spec_docs.py`.
