@@ -105,7 +105,11 @@ class BudgetSpec(Section):
     """When to stop. Whatever comes first; by default when every distinct setting has been measured."""
 
     trials: Count | None = Field(None, description="Trials of the search, answered ones included.")
-    launches: Count | None = Field(None, description="Server starts; baselines, retries and traces included.")
+    launches: Count | None = Field(
+        None,
+        description="Server starts; baselines, retries, traces and servers that came to nothing included. A trial that "
+        "is running may take one or two more.",
+    )
     wall_time_s: Seconds | None = Field(None, description="Seconds after which no trial starts.")
     repeats: Count = Field(1, description="Launches of each distinct setting.")
     baselines: CountOrAuto = Field(
