@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from results.attribution import GROUPS, Corner, Group, corners
 from results.explain.reading import Reading
+from results.stats.effects import Answer
 
 
 def group_value(reading: Reading, group: Group) -> tuple[object, ...]:
@@ -21,16 +22,28 @@ def is_known(reading: Reading, group: Group) -> bool:
     return group == "parallelism" or reading.layout_known
 
 
-def same(first: Reading, second: Reading, group: Group) -> bool:
-    """Equal in a group, as far as both rows say something about it."""
-    if not is_known(first, group) or not is_known(second, group):
-        return True
-    return group_value(first, group) == group_value(second, group)
+def same(first: Reading, second: Reading, group: Group) -> Answer:
+    """Whether two rows are equal in a group: undecided when only one of them names it, or each in another way.
+
+    What neither names is taken to be equal: rows that leave out the same thing usually share it.
+    """
+    named = is_known(first, group), is_known(second, group)
+    if not any(named):
+        return "yes"
+    one, other = group_value(first, group), group_value(second, group)
+    if not all(named) or (group == "layout" and one[0] != other[0]):
+        return "undecided"
+    return "yes" if one == other else "no"
 
 
 def differing(first: Reading, second: Reading) -> tuple[Group, ...]:
     """The groups in which two rows are known to differ."""
-    return tuple(group for group in GROUPS if not same(first, second, group))
+    return tuple(group for group in GROUPS if same(first, second, group) == "no")
+
+
+def unsure(first: Reading, second: Reading) -> tuple[Group, ...]:
+    """The groups in which two rows may differ or not."""
+    return tuple(group for group in GROUPS if same(first, second, group) == "undecided")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +51,16 @@ class Case:
     """The suspect, what it is compared with, and every other usable reading.
 
     `suspect` is None when no reading has an accept length or names what it runs, `reference` when none compares.
-    `corners` holds a reading for each corner that was measured, the two ends among them.
+    `differing` are the groups in which these two are known to differ, `unsure` those in which they may: no part of the
+    gap is any group's while there is one. `corners` holds a reading for each corner that was measured, the two ends
+    among them.
     """
 
     readings: tuple[Reading, ...]
     suspect: Reading | None
     reference: Reading | None
     differing: tuple[Group, ...]
+    unsure: tuple[Group, ...]
     corners: dict[Corner, Reading]
 
     @property
@@ -52,7 +68,7 @@ class Case:
         return tuple(corner for corner in corners(self.differing) if corner not in self.corners)
 
     def series(self, group: Group) -> list[Reading]:
-        """The suspect and all readings that differ from it in this group and no other, same conditions."""
+        """The suspect and the readings under its conditions that differ from it in this group, surely in no other."""
         if self.suspect is None:
             return []
         others = [
@@ -61,6 +77,7 @@ class Case:
             if reading.accept_length
             and reading.conditions == self.suspect.conditions
             and differing(self.suspect, reading) == (group,)
+            and not unsure(self.suspect, reading)
         ]
         return [self.suspect, *others]
 
@@ -81,7 +98,12 @@ def build_case(readings: Sequence[Reading]) -> Case:
     suspect = min(suspects, key=_length, default=None)
     if suspect is None:
         return Case(
-            readings=tuple(readings), suspect=told[0] if told else None, reference=None, differing=(), corners={}
+            readings=tuple(readings),
+            suspect=told[0] if told else None,
+            reference=None,
+            differing=(),
+            unsure=(),
+            corners={},
         )
     named = [r for r in measured if r.row.role == "reference" and r is not suspect]
     others = [r for r in measured if r is not suspect and r.row.role in (None, "suspect")]
@@ -95,6 +117,7 @@ def build_case(readings: Sequence[Reading]) -> Case:
         suspect=suspect,
         reference=reference,
         differing=different,
+        unsure=() if reference is None else unsure(suspect, reference),
         corners=_corners(measured, suspect, reference, different),
     )
 
@@ -121,7 +144,7 @@ def _corners(
             reading
             for reading in measured
             if reading.conditions in (suspect.conditions, reference.conditions)
-            and all(same(reading, ends[group], group) for group in GROUPS)
+            and all(same(reading, ends[group], group) == "yes" for group in GROUPS)
         ]
         if match:
             found.setdefault(corner, match[0])

@@ -6,12 +6,14 @@ position; of these two only a parallelism fault changes with TP at a fixed layou
 
 from __future__ import annotations
 
-from results.explain.cases import Case
+from results.attribution import Group
+from results.explain.cases import Case, is_known
 from results.explain.comparison import compare, largest_spread
 from results.explain.evidence import Evidence, health, uncertain
 from results.explain.layouts import show
 from results.explain.reading import Reading
 from results.explain.unrunnable import how_to_feed, numbers_refused, states_unfed
+from search_spaces.config import Taps
 from search_spaces.layouts import one_apart
 
 AT_CEILING = 0.5
@@ -66,7 +68,7 @@ def _by_ceiling(reading: Reading | None) -> Evidence:
 def only_flag(case: Case) -> Evidence | None:
     """An engine flag as the only thing in which suspect and reference are known to differ."""
     suspect, reference = case.suspect, case.reference
-    if suspect is None or reference is None or case.differing:
+    if suspect is None or reference is None or case.differing or case.unsure:
         return None
     pairs = zip(suspect.server_state, reference.server_state, strict=True)
     other = [(name, a, b) for (name, a), (_, b) in pairs if a is not None and b is not None and a != b]
@@ -105,11 +107,17 @@ def layout(case: Case) -> Evidence:
     reading = best_parallel(case)
     if reading is None:
         return Evidence(answer="undecided", text="no accept length", next="measure the accept length")
-    return states_unfed(reading) or _by_taps(reading)
+    return states_unfed(reading) or _by_taps(reading, trained_taps(case, reading))
 
 
-def _by_taps(reading: Reading) -> Evidence:
-    trained, taps = reading.row.trained_taps, reading.taps
+def trained_taps(case: Case, reading: Reading) -> Taps | None:
+    """The taps that the suspect's draft was trained on; where it does not say, as a reading of the same draft does."""
+    own = None if case.suspect is None else case.suspect.row.trained_taps
+    return reading.row.trained_taps if own is None else own
+
+
+def _by_taps(reading: Reading, trained: Taps | None) -> Evidence:
+    taps = reading.taps
     if trained is None or taps is None:
         return _layout_by_p1(reading)
     if trained == taps:
@@ -191,10 +199,17 @@ def _over_tp(series: list[Reading]) -> Evidence:
     falls = first is not None and first.relative < 0
     return Evidence(
         answer="yes",
-        text=f"accept length depends on parallelism at fixed layout and config: {text}"
-        + (", falling" if falls else ""),
+        text=f"accept length depends on parallelism{_held(series[0])}: {text}" + (", falling" if falls else ""),
         next="probe per rank what the draft's fc receives: sliced, partial sums or unequal ranks",
     )
+
+
+def _held(reading: Reading) -> str:
+    """What is fixed over a series, and what is only taken to be since none of its rows names it."""
+    groups: tuple[Group, ...] = ("layout", "config")
+    named, silent = ([group for group in groups if is_known(reading, group) is known] for known in (True, False))
+    fixed = f" at fixed {' and '.join(named)}" if named else ""
+    return fixed + (f" (no row names its {' or '.join(silent)})" if silent else "")
 
 
 def _split(reading: Reading) -> str:

@@ -13,6 +13,7 @@ from results.explain.comparison import DIFFERENT, EQUAL, compare, prompt_noise
 from results.explain.evidence import Evidence, health
 from results.explain.gap import describe, is_offline, shares
 from results.explain.reading import Reading, read
+from results.explain.unsplit import unsplit
 from results.external_row import ExternalRow
 from results.stats.effects import Answer
 from results.verdicts import CauseVerdict, Explanation, OtherVerdict
@@ -121,10 +122,12 @@ def _verdict(group: Group, case: Case, share: Share | None) -> CauseVerdict:
         direct = found
     if case.reference is None:
         return _from(group, direct, None)
-    if group not in case.differing:
-        return _not_differing(group, case, direct)
+    if group == "layout" and _unexplained(case):
+        return _layout_not_named(case, direct)
+    if group in case.unsure or (group in case.differing and share is None):
+        return unsplit(group, case, direct)
     if share is None:
-        return _unsplit(group, case, direct)
+        return _not_differing(group, case, direct)
     answer, text = _by_share(group, case, share)
     if direct.answer == "yes":
         answer = "yes"
@@ -148,20 +151,22 @@ def _from(group: Group, evidence: Evidence, share: float | None) -> CauseVerdict
 
 def _not_differing(group: Group, case: Case, direct: Evidence) -> CauseVerdict:
     """Equal in suspect and reference: no part of this gap, and no fault either when the reference clears it."""
-    assert case.reference is not None
-    if group == "layout" and _unexplained(case):
-        text = f"{direct.text}; {case.reference.name} does better with the same config and parallelism, and its layout"
-        return CauseVerdict(
-            cause=group,
-            verdict="yes" if direct.answer == "yes" else "undecided",
-            evidence=f"{text} or the suspect's is not named",
-            next="give layout_ids or layout_taps of both, and the taps the draft was trained on",
-        )
     if direct.answer != "undecided" or not _clears(case, group):
         # A fault that both share has a price, but no part in what sets them apart.
         return _from(group, direct, None if direct.answer == "yes" else 0.0)
     text = f"the reference has the same and does better: no part of this gap; {direct.text}"
     return CauseVerdict(cause=group, verdict="no", share=0.0, evidence=text)
+
+
+def _layout_not_named(case: Case, direct: Evidence) -> CauseVerdict:
+    assert case.reference is not None
+    text = f"{direct.text}; {case.reference.name} does better with the same config and parallelism, and its layout"
+    return CauseVerdict(
+        cause="layout",
+        verdict="yes" if direct.answer == "yes" else "undecided",
+        evidence=f"{text} or the suspect's is not named",
+        next="give layout_ids or layout_taps of both, and the taps the draft was trained on",
+    )
 
 
 def _clears(case: Case, group: Group) -> bool:
@@ -179,7 +184,7 @@ def _clears(case: Case, group: Group) -> bool:
 
 def _unexplained(case: Case) -> bool:
     """A gap between two rows of which nothing known differs, while the layout of one is not named."""
-    if case.suspect is None or case.reference is None or case.differing:
+    if case.suspect is None or case.reference is None or case.differing or "config" in case.unsure:
         return False
     loads = {case.suspect.row.concurrency, case.reference.row.concurrency} - {None}
     if len(loads) > 1:
@@ -187,18 +192,6 @@ def _unexplained(case: Case) -> bool:
     against = compare(case.suspect, case.reference)
     named = is_known(case.suspect, "layout") and is_known(case.reference, "layout")
     return against is not None and against.different == "yes" and not named
-
-
-def _unsplit(group: Group, case: Case, direct: Evidence) -> CauseVerdict:
-    """Suspect and reference differ in several groups and a corner between them was not measured."""
-    taken = [" and ".join(sorted(corner)) for corner in case.missing if corner]
-    advice = f"measure the suspect with {' / with '.join(taken[:3])} taken from the reference, to split the gap"
-    against = compare(case.reference, case.suspect) if case.reference and case.suspect else None
-    answer: Answer = direct.answer
-    if answer == "no" and against is not None and against.different != "no" and group != "parallelism":
-        answer = "undecided"
-    text = f"{direct.text}; suspect and reference differ in {', '.join(case.differing)} at once"
-    return CauseVerdict(cause=group, verdict=answer, evidence=text, next="; ".join(filter(None, (advice, direct.next))))
 
 
 def _by_share(group: Group, case: Case, share: Share) -> tuple[Answer, str]:

@@ -15,9 +15,9 @@ from results.explain.reading import Reading
 def shares(case: Case) -> dict[Group, tuple[float, tuple[float, float] | None]]:
     """Each differing group's Shapley share of the gap, with an interval where every corner has counts.
 
-    Empty when there is no reference or a corner is missing.
+    Empty when there is no reference, a corner is missing, or the two may differ in a group more.
     """
-    if case.reference is None or not case.differing or case.missing:
+    if case.reference is None or not case.differing or case.missing or case.unsure:
         return {}
     values = {corner: reading.accept_length or 0.0 for corner, reading in case.corners.items()}
     errors = {corner: standard_error(reading) for corner, reading in case.corners.items()}
@@ -57,6 +57,7 @@ def describe(case: Case, offline: Sequence[Reading], baselines: Sequence[Reading
             "value": round(value, 6),
             "relative": round(value / (reference.accept_length or 1.0), 6),
             "differing": list(case.differing),
+            "unsure": list(case.unsure),
             "missing_corners": [sorted(corner) for corner in case.missing],
         }
     if rungs := ladder(case, offline):

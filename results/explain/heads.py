@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from results.explain.cases import Case
-from results.explain.causes import best_parallel
+from results.explain.causes import best_parallel, trained_taps
 from results.explain.comparison import DIFFERENT, compare
 from results.explain.evidence import health, uncertain
 from results.explain.layouts import show
@@ -87,7 +87,7 @@ def head_or_weights(case: Case) -> OtherVerdict | None:
     reading = best_parallel(case)
     if reading is None or reading.p1 is None:
         return None
-    state, trained = health(reading.p1), reading.row.trained_taps
+    state, trained = health(reading.p1), trained_taps(case, reading)
     text = f"first-position acceptance {reading.p1} at {reading.triple or 'an unknown triple'}"
     if state == "yes":
         return _later_steps(reading, text) or OtherVerdict(

@@ -250,12 +250,13 @@ def test_a_gap_between_rows_of_which_nothing_differs_is_not_explained_away() -> 
     assert "layout_taps" in explanation.cause("layout").next
 
 
-def test_what_a_reference_leaves_out_does_not_count_as_a_difference() -> None:
+def test_what_a_reference_leaves_out_is_neither_a_difference_nor_fixed() -> None:
     suspect = {**CHAIN_3, "accept_length": 1.2, "tp_size": 8, "layout_taps": [2, 30, 58], "role": "suspect"}
     explanation, answers = verdicts(suspect, {"accept_length": 2.9, "tp_size": 1, "role": "reference"})
     assert explanation.gap is not None
     assert explanation.gap["differing"] == ["parallelism"]
-    assert answers[2] == "yes"
+    assert explanation.gap["unsure"] == ["config", "layout"]
+    assert answers == ("no", "undecided", "undecided")
 
 
 def test_a_tree_without_a_histogram_is_not_called_healthy() -> None:

@@ -77,6 +77,28 @@ def test_an_explanation_always_comes_out(contents: list[dict[str, Any]]) -> None
         assert abs(sum(shares) - explanation.gap["value"]) < 1e-4
 
 
+TAPS_SERVED = st.sampled_from([[2, 16, 29], [1, 16, 30], [0, 3, 31]])
+LENGTHS = st.floats(1.0, 4.0).map(lambda length: round(length, 2))
+
+
+@given(TAPS_SERVED, st.none() | TAPS_SERVED, st.booleans(), st.tuples(LENGTHS, LENGTHS), st.sampled_from([1, 8]))
+@settings(max_examples=60, deadline=None)
+def test_nothing_is_said_at_a_layout_that_one_side_does_not_name(
+    taps: list[int], trained: list[int] | None, named_by_suspect: bool, lengths: tuple[float, float], tp_size: int
+) -> None:
+    chain = {"num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4}
+    layout = {"layout_taps": taps, "trained_taps": trained}
+    suspect = {**chain, "accept_length": lengths[0], "tp_size": 9 - tp_size, "role": "suspect"}
+    reference = {**chain, "accept_length": lengths[1], "tp_size": tp_size, "role": "reference"}
+    (suspect if named_by_suspect else reference).update(layout)
+    explanation = explain([read_row(suspect, "rows:1"), read_row(reference, "rows:2")])
+    assert "fixed layout" not in json.dumps(explanation.to_json())
+    assert explanation.cause("parallelism").verdict != "yes"
+    assert explanation.cause("parallelism").share is None
+    if named_by_suspect and trained is not None and trained != taps:
+        assert explanation.cause("layout").verdict != "no"
+
+
 @given(st.lists(ROWS, min_size=1, max_size=4))
 @settings(max_examples=40, deadline=None)
 def test_simulated_rows_never_name_a_cause(contents: list[dict[str, Any]]) -> None:
