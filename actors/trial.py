@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from actors.engines.engine import Engine
@@ -11,6 +11,7 @@ from actors.job import TrialJob, TrialOutcome
 from actors.load import measurement
 from actors.load.workload import Workload
 from actors.outcomes import end_job
+from results.context_reserve import refused_for_room
 from results.failures import Failure
 from results.observations import CellObservation, LaunchObservation
 from results.stopping import Rival
@@ -68,4 +69,6 @@ def run_trial(engine: Engine, job: TrialJob, load: Load) -> TrialOutcome:
         if failure is None:
             cells, failure = load.measure(engine, job.workload)
             cells = tuple(with_switched_counters(cell, applied, job.config.triple) for cell in cells)
-    return end_job(engine, job, started_at_unix_s, launch=launch, failure=failure, cells=cells, warm_up_s=warm_up_s)
+    ended = end_job(engine, job, started_at_unix_s, launch=launch, failure=failure, cells=cells, warm_up_s=warm_up_s)
+    refused = None if launch is None else refused_for_room(cells, launch, job.config.triple, failure)
+    return ended if refused is None else replace(ended, findings=(*ended.findings, refused))

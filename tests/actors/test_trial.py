@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from trial_builders import WORKLOAD, cell, job, launch
 
@@ -11,7 +12,7 @@ from actors.load.workload import Workload
 from actors.trial import run_trial
 from results.failures import Failure
 from results.observations import CellObservation, LaunchObservation
-from search_spaces.config import EngineConfig
+from search_spaces.config import EngineConfig, Triple
 
 CRASH = Failure(phase="measure", kind="crash", message="signal 9", log_tail="the end")
 CLIENT = Failure(phase="measure", kind="client", message="all requests failed")
@@ -63,6 +64,20 @@ def test_a_good_trial_keeps_its_server() -> None:
     assert outcome.warm_up_s is not None
     assert 0.05 <= outcome.warm_up_s < 0.5
     assert engine.closed == 0
+
+
+def test_requests_that_a_switched_server_refuses_for_its_room_are_a_finding() -> None:
+    class Refusing(ScriptedLoad):
+        def measure(self, engine: Engine, workload: Workload) -> tuple[tuple[CellObservation, ...], Failure | None]:
+            seen = cell()
+            refused = replace(seen.rows[0], error="HTTP 400: longer than the model's context length (512 tokens)")
+            return (replace(seen, rows=(refused, *seen.rows[1:])),), None
+
+    room = Triple(num_steps=7, eagle_topk=8, num_draft_tokens=32)
+    switched = replace(launch(), switch_s=0.3, pools=room)
+    (finding,) = run_trial(ScriptedEngine(switched), job(), Refusing()).findings
+    assert finding.startswith("a switched server refused requests for their length")
+    assert run_trial(ScriptedEngine(launch()), job(), Refusing()).findings == ()
 
 
 def test_a_server_that_does_not_start_is_the_outcome() -> None:
