@@ -12,6 +12,10 @@ export MLFLOW_DISABLE_TELEMETRY := true
 
 demo: $(VENV)/.installed ## a real sweep on this machine: about ten minutes on 2 cores
 	$(BIN)/specsweep run sweeps/specs/demo.yaml
+	@printf '%s\n' '' 'To go on with it:' \
+	  '  export SPECSWEEP_HOME=$(SPECSWEEP_HOME) PATH=$(CURDIR)/$(BIN):$$PATH' \
+	  '  specsweep report demo' \
+	  '  mlflow ui --backend-store-uri sqlite:///$$SPECSWEEP_HOME/mlflow.db'
 
 test: $(VENV)/.installed-dev ## the tests, real servers included
 	$(BIN)/python -m pytest -m "not evidence"
