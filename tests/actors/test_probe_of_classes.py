@@ -60,6 +60,7 @@ def test_every_slot_is_named_on_other_classes(target_class: str, tmp_path: Path)
     kept = json.loads(RESULTS.read_text())["rows"] if RESULTS.is_file() else []
     rows = [row for row in kept if row["target_class"] != target_class] + rows
     content = {
+        "schema": 1,
         "command": "pytest -m evidence tests/actors/test_probe_of_classes.py",
         "machine": machine("sglang", "torch"),
         "repeats": 1,
