@@ -170,5 +170,5 @@ class TestDatasets:
 
     def test_without_the_package_the_environment_is_to_blame(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "datasets", None)
-        with pytest.raises(EnvironmentProblem, match=r"pip install 'specsweep\[datasets\]'"):
+        with pytest.raises(EnvironmentProblem, match=r"pip install datasets"):
             load_prompts("hf:some/set", seed=0)
