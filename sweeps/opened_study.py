@@ -45,8 +45,7 @@ class OpenedStudy:
 
     @property
     def budget(self) -> Budget:
-        limits = self.spec.budget
-        return Budget(trials=limits.trials, launches=limits.launches, wall_time_s=limits.wall_time_s)
+        return self.spec.budget.limits
 
     def refuse(self, found: FoundEngine, server: ServerSpec) -> None:
         """Put into the ledger what SGLang itself says it would not run."""

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from results.drift import MIN_POINTS
 from search_spaces.config import layout_label
 from search_spaces.plan import SpacePlan
-from sweeps.plan_time import Pace, PlannedTime, StudyExtras, plan_time
+from sweeps.budget import Budget
+from sweeps.pace import Pace
+from sweeps.plan_budget import Cut, budget_cuts
+from sweeps.plan_time import NO_LIMIT, PlannedTime, StudyExtras, plan_time
 from sweeps.planning import SweepPlan
 from sweeps.progress import show_duration
 from sweeps.text_table import format_table
@@ -16,10 +19,10 @@ from sweeps.text_table import format_table
 ROWS_SHOWN = 12
 
 
-def show_plan(plan: SweepPlan, pace: Pace, extras: StudyExtras | None = None) -> str:
+def show_plan(plan: SweepPlan, pace: Pace, extras: StudyExtras | None = None, budget: Budget = NO_LIMIT) -> str:
     """The summary, then refusals by rule, changes, layouts and notes; long lists are cut and say so."""
     servers = plan.servers
-    parts = [_summary(plan, pace, extras or StudyExtras())]
+    parts = [_summary(plan, pace, extras or StudyExtras(), budget)]
     if servers.illegal:
         refused = servers.requested - servers.legal
         parts.append(f"Illegal: {_count(refused, 'setting')}\n{_illegal(servers)}")
@@ -34,7 +37,7 @@ def show_plan(plan: SweepPlan, pace: Pace, extras: StudyExtras | None = None) ->
     return "\n\n".join(parts)
 
 
-def _summary(plan: SweepPlan, pace: Pace, extras: StudyExtras) -> str:
+def _summary(plan: SweepPlan, pace: Pace, extras: StudyExtras, budget: Budget) -> str:
     servers = plan.servers
     parts = [_count(servers.effective, "server")]
     if servers.repeats > 1:
@@ -49,25 +52,39 @@ def _summary(plan: SweepPlan, pace: Pace, extras: StudyExtras) -> str:
     price = f"{pace.seconds_per_launch:g} s a launch"
     if pace.switches:
         price += f", {pace.seconds_per_switch:g} s a switch"
-    time = plan_time(plan, pace, extras)
+    time = plan_time(plan, pace, extras, budget)
+    of = "" if time.trials == plan.launches else f"of {plan.launches}: "
     rows = [
         ("settings asked", servers.requested, ""),
         ("legal", servers.legal, ""),
         ("distinct servers", servers.effective, "settings that end up as one server are launched once"),
-        ("launches", plan.launches, " + ".join(parts)),
+        ("launches", time.trials, of + " + ".join(parts)),
     ]
     if plan.baselines:
-        rows.append(("baselines", plan.baselines * plan.baseline_launches, _drift(plan.baseline_launches)))
+        rows.append(("baselines", time.baselines, _drift(plan.baseline_launches)))
     if extras.check:
-        rows.append(("check", 1, "one setting is also launched afresh, to see whether switching changes anything"))
+        rows.append(
+            ("check", time.check, "one setting is also launched afresh, to see whether switching changes anything")
+        )
     if extras.traces or extras.problem:
-        rows.append(("traces", len(extras.traces), _traces(extras)))
+        rows.append(("traces", time.traced, _traces(extras)))
     if pace.switches or extras.traces:
         rows.append(("weights loaded", time.loads, _loads(time)))
     lines = [f"Study {plan.study}, by the rules of SGLang {plan.context.sglang_version}"]
     lines += [f"  {name:<18}{number:>8}  {comment}".rstrip() for name, number, comment in rows]
+    cuts = [_cut(cut, plan.servers.repeats) for cut in budget_cuts(plan, pace, extras, budget)]
+    if cuts:
+        lines.append(f"  {'budget':<18}{'; '.join(cuts)}")
     lines.append(f"  {'time':<18}about {show_duration(time.seconds)} at {price}, {how}")
     return "\n".join(lines)
+
+
+def _cut(cut: Cut, repeats: int) -> str:
+    """How much of what a limit leaves."""
+    if cut.limit == "wall_time_s":
+        return f"{show_duration(cut.within)} of about {show_duration(cut.of)}: budget.wall_time_s"
+    what = "server starts" if cut.limit == "launches" else "settings" if repeats == 1 else "trials"
+    return f"{cut.within:.0f} of {cut.of:.0f} {what}: budget.{cut.limit}"
 
 
 def _drift(launches: int) -> str:

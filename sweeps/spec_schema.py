@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from results.objective import Goal, Metric
+from sweeps.budget import Budget
 from sweeps.spec_engine import EngineSpec, SglangSpec
 from sweeps.spec_fields import Count, CountOrAuto, Counts, Prompts, RateOrNull, Rates, StudyName
 from sweeps.spec_section import Seconds, Section, Text
@@ -124,6 +125,11 @@ class BudgetSpec(Section):
     retries: Whole = Field(
         2, description="How often a trial is run again after trouble that its setting did not cause."
     )
+
+    @property
+    def limits(self) -> Budget:
+        """What ends the study early."""
+        return Budget(trials=self.trials, launches=self.launches, wall_time_s=self.wall_time_s)
 
 
 class SearchSpec(Section):

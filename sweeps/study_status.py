@@ -23,7 +23,8 @@ from sweeps.lease import Owner, folder_owner
 from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
 from sweeps.objectives import objective_of
-from sweeps.plan_time import StudyExtras, extras_of, pace_of
+from sweeps.pace import pace_of
+from sweeps.plan_time import StudyExtras, extras_of
 from sweeps.planning import make_plan
 from sweeps.spec_schema import SweepSpec
 from sweeps.switching import known_device, switches

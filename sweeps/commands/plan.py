@@ -29,12 +29,14 @@ def plan(
     """Show what a sweep would run, without starting anything.
 
     Lists what SGLang would refuse and why, what it would change, which settings are one and the same server,
-    and how many servers would be started, those for traces and checks included. Exit code 2 when nothing in the space
-    is legal.
+    and how many servers would be started at most within the budget, those for traces and checks included. Not counted
+    are retries, and what the verdict on a suspect measures of its own. Exit code 2 when nothing in the space is legal.
 
     Example: specsweep plan sweeps/specs/demo.yaml --set 'space.tp_size=[1,2]'
     """
-    from sweeps.plan_time import extras_of, pace_of, plan_time
+    from sweeps.pace import pace_of
+    from sweeps.plan_budget import plan_json
+    from sweeps.plan_time import extras_of
     from sweeps.plan_view import show_plan
     from sweeps.planning import make_plan
     from sweeps.spec import load_spec
@@ -45,10 +47,9 @@ def plan(
         pace = pace_of(spec, seconds_per_launch, seconds_per_switch)
         extras = extras_of(spec, made, pace)
         if as_json:
-            time = plan_time(made, pace, extras)
-            print_json(made.to_json() | {"study_launches": time.to_json(), "traces": extras.to_json()})
+            print_json(plan_json(made, pace, extras, spec.budget.limits))
         else:
-            typer.echo(show_plan(made, pace, extras))
+            typer.echo(show_plan(made, pace, extras, spec.budget.limits))
         made.servers.require_legal()
     except InputError as error:
         raise InputError(f"{spec_file}: {error}") from error

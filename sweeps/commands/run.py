@@ -31,7 +31,9 @@ def run(
     from sweeps.driving import check_port, drive
     from sweeps.endpoint_study import adopted
     from sweeps.home import home_folder
-    from sweeps.plan_time import extras_of, pace_of, plan_time
+    from sweeps.pace import pace_of
+    from sweeps.plan_budget import plan_json
+    from sweeps.plan_time import extras_of
     from sweeps.plan_view import show_plan
     from sweeps.planning import make_plan
     from sweeps.spec import load_spec
@@ -50,8 +52,8 @@ def run(
     pace = pace_of(spec)
     extras = extras_of(spec, plan, pace)
     if as_json:
-        added = {"study_launches": plan_time(plan, pace, extras).to_json(), "traces": extras.to_json()}
-        print_json(plan.to_json() | added | {"folder": str(place.folder), "exists": place.exists})
+        content = plan_json(plan, pace, extras, spec.budget.limits)
+        print_json(content | {"folder": str(place.folder), "exists": place.exists})
     else:
-        typer.echo(show_plan(plan, pace, extras))
+        typer.echo(show_plan(plan, pace, extras, spec.budget.limits))
         typer.echo(f"\nWould {'continue' if place.exists else 'begin'} the study in {place.folder}")

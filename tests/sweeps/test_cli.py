@@ -118,6 +118,24 @@ def test_plan_shows_the_check_and_the_traces_of_a_surface_study(tmp_path: Path, 
     assert plan["traces"] == [{"layout": "2,16,29", "tp_size": 1, "eagle_topk": 1, "num_steps": 3, "prompts": 12}]
 
 
+def test_plan_shows_what_the_budget_leaves_and_which_limit_cuts_what(tmp_path: Path, capsys: Capture) -> None:
+    sets = ["space.tp_size=[1, 2]", "engine.device=cuda", "budget.trials=3", "budget.launches=5"]
+    argv = ["plan", str(write_spec(tmp_path)), *(word for one in sets for word in ("--set", one))]
+    assert main([*argv, "--set", "budget.wall_time_s=600"]) == 0
+    out = capsys.readouterr().out
+    assert "launches                 5  of 6: 4 servers + 2 baselines\n" in out
+    cuts = "3 of 4 settings: budget.trials; 5 of 6 server starts: budget.launches; 10 min of about 15 min"
+    assert f"  budget            {cuts}: budget.wall_time_s\n  time              about 10 min at" in out
+    assert main([*argv, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["launches"], plan["study_launches"]["all"]) == (6, 7)
+    assert plan["within_budget"] == {
+        "launches": 5, "baselines": 2, "settings": 3, "check": 0, "traces": 0, "confirmations": 0, "all": 5,
+        "switched": 0, "seconds": 900.0,
+        "cuts": [{"limit": "trials", "within": 3, "of": 4}, {"limit": "launches", "within": 5, "of": 6}],
+    }  # fmt: skip
+
+
 def test_plan_says_what_is_illegal_what_collapses_and_what_is_launched(tmp_path: Path, capsys: Capture) -> None:
     text = """\
 target: models/target

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from spec_files import MINIMAL, write_spec
 
-from sweeps.plan_time import PlannedTime, extras_of, pace_of, plan_time
-from sweeps.planning import make_plan
+from sweeps.budget import Budget
+from sweeps.pace import Pace, pace_of
+from sweeps.plan_budget import budget_cuts
+from sweeps.plan_time import PlannedTime, StudyExtras, extras_of, plan_time, suspect_trials
+from sweeps.planning import SweepPlan, make_plan
 from sweeps.spec import load_spec
 
 # 2 TP sizes x 2 triples, a baseline each, one confirmation
@@ -72,6 +78,115 @@ def test_a_surface_study_counts_its_check_and_its_traces(tmp_path: Path) -> None
     assert len(traces) == 2
 
 
+def within(folder: Path, *overrides: str) -> tuple[PlannedTime, list[tuple[str, float, float]]]:
+    spec = load_spec(write_spec(folder), overrides)
+    plan, pace = make_plan(spec), pace_of(spec, **PRICES)
+    extras = extras_of(spec, plan, pace)
+    cuts = budget_cuts(plan, pace, extras, spec.budget.limits)
+    return plan_time(plan, pace, extras, spec.budget.limits), [(cut.limit, cut.within, cut.of) for cut in cuts]
+
+
+GPUS = ["space.tp_size=[1, 2]", "engine.device=cuda", "space.num_steps=[1, 2, 3, 4]"]
+"""8 servers, 2 baselines, 1 confirmation."""
+
+
+def test_a_budget_of_trials_cuts_the_settings_and_nothing_else(tmp_path: Path) -> None:
+    assert within(tmp_path, *GPUS)[1] == []
+    time, cuts = within(tmp_path, *GPUS, "budget.trials=3")
+    assert (time.baselines, time.settings, time.confirmations, time.loads, time.seconds) == (2, 3, 1, 6, 600)
+    assert cuts == [("trials", 3, 8)]
+    # repeats are trials; settings of the TP size of which fewer run at once are counted first
+    time, cuts = within(tmp_path, *GPUS, "budget.repeats=2", "budget.trials=10", "cluster.gpus=2")
+    assert (time.settings, time.trials, cuts) == (10, 12, [("trials", 10, 16)])
+    assert time.seconds == 8 * 100 + 2 * 50 + 150 + 100
+    # a suspect outside the space is no trial of the search
+    suspect = "suspect={num_steps: 5, eagle_topk: 1, num_draft_tokens: 6, tp_size: 1}"
+    time, cuts = within(tmp_path, *GPUS, "budget.trials=3", suspect)
+    assert (time.settings, cuts) == (4, [("trials", 3, 8)])
+
+
+def test_a_budget_of_launches_goes_to_the_first_baselines_first(tmp_path: Path) -> None:
+    time, cuts = within(tmp_path, *GPUS, "budget.launches=5")
+    assert (time.baselines, time.settings, time.confirmations, cuts) == (2, 3, 0, [("launches", 5, 11)])
+    time, _ = within(tmp_path, *GPUS, "budget.launches=1")
+    assert (time.baselines, time.settings, time.seconds) == (1, 0, 100)
+    # later baselines and the confirmation come last
+    time, _ = within(tmp_path, *GPUS, "budget.launches=11", "budget.baselines=3")
+    assert (time.baselines, time.settings, time.confirmations) == (3, 8, 0)
+    # both limits: the launches of what the trials leave
+    time, cuts = within(tmp_path, *GPUS, "budget.launches=5", "budget.trials=4")
+    assert (time.settings, cuts) == (3, [("trials", 4, 8), ("launches", 5, 7)])
+
+
+def test_nothing_is_switched_after_the_last_launch(tmp_path: Path) -> None:
+    """Four settings at each of two TP sizes: a baseline and a load each, the check, the confirmation."""
+    switched = ["space.tp_size=[1, 2]", "engine.device=cpu", "space.num_steps=[1, 2, 3, 4]"]
+    assert [within(tmp_path, *switched)[0].to_json()[name] for name in ("all", "settings", "switched")] == [6, 2, 6]
+    for launches, loads, trials in ((3, 0, 0), (4, 1, 0), (5, 2, 3), (6, 2, 6)):
+        time, _ = within(tmp_path, *switched, f"budget.launches={launches}")
+        assert (time.loads, time.settings, time.switched) == (launches, loads, trials)
+    time, cuts = within(tmp_path, *switched, "budget.trials=3")
+    assert (time.settings, time.switched, cuts) == (2, 1, [("trials", 3, 8)])
+
+
+def test_a_trace_that_has_no_launch_left_is_none(tmp_path: Path) -> None:
+    surface = [*SURFACE, "space.num_draft_tokens=[3]", "space.layout=[[0, 3, 7]]"]
+    time, _ = within(tmp_path, *surface, "budget.launches=2")
+    assert (time.baselines, time.check, time.traces, time.traced, time.trials) == (1, 1, 0, 0, 1)
+    time, _ = within(tmp_path, *surface, "budget.launches=3")
+    assert (time.traces, time.traced, time.settings, time.switched) == (1, 2, 0, 0)
+    time, _ = within(tmp_path, *surface, "budget.launches=5")
+    assert (time.baselines, time.settings, time.switched) == (2, 1, 4)
+
+
+def test_time_ends_at_the_wall_time(tmp_path: Path) -> None:
+    time, cuts = within(tmp_path, *GPUS, "budget.wall_time_s=300")
+    assert (time.seconds, time.loads, cuts) == (300, 11, [("wall_time_s", 300, 1100)])
+    time, cuts = within(tmp_path, *GPUS, "budget.wall_time_s=1100")
+    assert (time.seconds, cuts) == (1100, [])
+
+
+LIMITS = st.none() | st.integers(1, 40)
+
+
+@given(limits=st.tuples(LIMITS, LIMITS, st.none() | st.floats(1, 5000)), data=st.data())
+@settings(max_examples=80, deadline=None)
+def test_never_more_than_the_budget_nor_than_everything(
+    study_plans: list[tuple[SweepPlan, Pace, StudyExtras]],
+    limits: tuple[int | None, int | None, float | None],
+    data: Any,
+) -> None:
+    plan, pace, extras = data.draw(st.sampled_from(study_plans))
+    pace = replace(pace, slots=data.draw(st.sampled_from([None, 1, 2, 4, 8])))
+    budget = Budget(trials=limits[0], launches=limits[1], wall_time_s=limits[2])
+    whole, time = plan_time(plan, pace, extras), plan_time(plan, pace, extras, budget)
+    names = ("baselines", "settings", "check", "traces", "confirmations", "switched", "traced", "trials", "loads")
+    assert all(getattr(time, name) <= getattr(whole, name) for name in names)
+    assert time.seconds <= whole.seconds + 1e-6
+    if budget.launches is not None:
+        assert time.loads <= budget.launches
+    if budget.trials is not None:
+        assert time.trials - time.baselines <= budget.trials + suspect_trials(plan)
+    if budget.wall_time_s is not None:
+        assert time.seconds <= budget.wall_time_s
+    if not budget_cuts(plan, pace, extras, budget):
+        assert time == whole
+
+
+@pytest.fixture(scope="module")
+def study_plans(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[SweepPlan, Pace, StudyExtras]]:
+    """Studies that launch, switch and follow traces; with repeats, later baselines and a suspect beside the space."""
+    folder = tmp_path_factory.mktemp("plans")
+    suspect = "suspect={num_steps: 5, eagle_topk: 1, num_draft_tokens: 6, tp_size: 4}"
+    made = []
+    for overrides in (GPUS, CPU, SURFACE, [*SURFACE, "engine.switching=off"]):
+        for more in ([], ["budget.repeats=2", "budget.baselines=3", "budget.confirmations=2", suspect]):
+            spec = load_spec(write_spec(folder), [*overrides, *more])
+            plan, pace = make_plan(spec), pace_of(spec, **PRICES)
+            made.append((plan, pace, extras_of(spec, plan, pace)))
+    return made
+
+
 def test_every_layout_is_traced_on_one_server(tmp_path: Path) -> None:
     time, traces = planned(tmp_path, *SURFACE, "space.num_draft_tokens=[3]", "space.layout=[[0, 3, 7], [1, 2, 30]]")
     assert [(row["layout"], row["eagle_topk"]) for row in traces] == [
@@ -93,7 +208,7 @@ def test_only_a_search_that_follows_a_surface_traces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("gpu", "switches"), [(True, False), (False, True)])
 def test_auto_looks_at_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool, switches: bool) -> None:
-    monkeypatch.setattr("sweeps.plan_time.has_gpu", lambda: gpu)
+    monkeypatch.setattr("sweeps.pace.has_gpu", lambda: gpu)
     for name in ("RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR"):
         monkeypatch.delenv(name, raising=False)
     spec = load_spec(write_spec(tmp_path))
