@@ -47,6 +47,7 @@ def report_markdown(report: Report, *, plots: Mapping[str, str] | None = None) -
             parts.append("\n".join(f"- {bullet}" for bullet in section.bullets))
         if section.rows:
             parts.append(markdown_table(section.columns, section.rows))
+        if section.plotted:
             parts += [f"![{_PLOT_WORDS.get(name, name)}]({address})" for name, address in (plots or {}).items()]
         if section.code is not None:
             parts.append(f"```sh\n{section.code}\n```")
@@ -59,7 +60,7 @@ def report_html(report: Report, *, images: Mapping[str, bytes] | None = None) ->
     body = [f"<h1>{title}</h1>"]
     for section in report_sections(report):
         body += _html_section(section)
-        if section.rows:
+        if section.plotted:
             body += [_figure(name, content) for name, content in (images or {}).items()]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'

@@ -11,7 +11,10 @@ from results.table import standing_legend, table_columns, table_rows
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSection:
-    """One part of the report, for Markdown and HTML alike. `code` is shown as it is; `rows` have `columns` first."""
+    """One part of the report, for Markdown and HTML alike. `code` is shown as it is; `rows` have `columns` first.
+
+    All plots belong to the one part that is `plotted`, and come after its rows.
+    """
 
     title: str
     paragraphs: tuple[str, ...] = ()
@@ -19,6 +22,7 @@ class ReportSection:
     code: str | None = None
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    plotted: bool = False
 
 
 def report_sections(report: Report) -> tuple[ReportSection, ...]:
@@ -38,6 +42,7 @@ def report_sections(report: Report) -> tuple[ReportSection, ...]:
             ),
             columns=table_columns(ranking),
             rows=tuple(table_rows(ranking)),
+            plotted=True,
         ),
         ReportSection(title="Not ranked, and why", bullets=objections(ranking)),
         ReportSection(title="To know about ranked settings", bullets=warnings(ranking)),

@@ -12,6 +12,7 @@ from results.objective import Objective
 from results.prediction import Comparison, Forecast, PredictedSetting
 from results.report import build_report
 from results.report_json import report_json
+from results.report_pages import report_html, report_markdown
 from results.report_sections import report_sections
 from results.search_notes import NOTES_FILE, SearchNotes, comparison_row, read_notes, write_notes
 from results.store import StudyFolder
@@ -78,3 +79,19 @@ def test_the_report_shows_them(tmp_path: Path) -> None:
     assert content["findings"][:5] == list(NOTES.sentences)
     (section,) = [part for part in report_sections(report) if part.title == "Predicted and measured"]
     assert section.rows[1] == ("0,3,7", "(3,4,8)", "2", "100.0", "95.0 to 105.0 (missed)", "80.0", "-20.0%")
+
+
+def test_a_report_with_predictions_shows_each_plot_once_after_the_settings(tmp_path: Path) -> None:
+    folder = StudyFolder(tmp_path)
+    write_notes(folder, NOTES)
+    records = [record("t1", config(), cells=(summary(throughput=100.0),))]
+    report = build_report(folder, Objective(), study="s", records=records)
+    titles = [section.title for section in report_sections(report) if section.rows]
+    assert titles == ["Settings", "Predicted and measured"]
+    names = ("accept_length_and_throughput", "layouts")
+    text = report_markdown(report, plots={name: f"{name}.png" for name in names})
+    page = report_html(report, images={name: name.encode() for name in names})
+    assert [text.count(f"({name}.png)") for name in names] == [1, 1]
+    assert page.count("<img ") == 2
+    for shown, image in ((text, "layouts.png"), (page, "<img ")):
+        assert shown.index("Settings") < shown.index(image) < shown.index("Predicted and measured")
