@@ -26,22 +26,36 @@ def scattered(kinds: Sequence[RoundKind], noise: float, misfit: float) -> Floats
     return covariance
 
 
-def scatter(kinds: Sequence[RoundKind], surprises: Floats, expected: Floats) -> tuple[float, float]:
+def scatter(kinds: Sequence[RoundKind], surprises: Floats, spread: Floats) -> tuple[float, float]:
     """(noise, misfit) of the greatest likelihood on a grid, under a broad prior around 2 % and 4 %.
 
-    `surprises` are logarithms of measured times over those that were expected before measuring, and `expected` is their
-    covariance for not knowing the coefficients: what few measurements fit exactly is no sign of a form that is exact.
+    `surprises` are logarithms of measured times over those that were expected before measuring. `spread`, [kinds,
+    parameters], times its transpose is their covariance for not knowing the coefficients: what few measurements fit
+    exactly is no sign of a form that is exact.
     """
-    alike, ones = likeness(kinds, kinds), np.eye(len(kinds))
+    eigenvalues, eigenvectors = np.linalg.eigh(likeness(kinds, kinds))
+    told, spread = eigenvectors.T @ surprises, eigenvectors.T @ spread
     best, found = -np.inf, (0.02, 0.04)
     for noise, misfit in itertools.product(NOISE_LEVELS, MISFIT_LEVELS):
-        root = np.linalg.cholesky(expected + misfit**2 * alike + noise**2 * ones)
-        scaled = np.linalg.solve(root, surprises)
-        likelihood = -0.5 * float(scaled @ scaled) - float(np.log(np.diag(root)).sum())
+        likelihood = _log_density(told, misfit**2 * np.maximum(eigenvalues, 0.0) + noise**2, spread)
         likelihood -= math.log(noise / 0.02) ** 2 / 2 + math.log(misfit / 0.04) ** 2 / 2
         if likelihood > best:
             best, found = likelihood, (noise, misfit)
     return found
+
+
+def _log_density(values: Floats, variances: Floats, spread: Floats) -> float:
+    """Of a normal distribution around 0 with the covariance diag(variances) + spread spread', up to a constant.
+
+    By the matrix determinant lemma and Woodbury's identity: a level of the grid costs no factorisation as large as the
+    number of measurements.
+    """
+    scaled = spread / variances[:, None]
+    root = np.linalg.cholesky(np.eye(spread.shape[1]) + spread.T @ scaled)
+    explained = np.linalg.solve(root, scaled.T @ values)
+    misses = float((values**2 / variances).sum()) - float(explained @ explained)
+    volume = float(np.log(variances).sum()) / 2 + float(np.log(np.diag(root)).sum())
+    return -misses / 2 - volume
 
 
 def likeness(first: Sequence[RoundKind], second: Sequence[RoundKind]) -> Floats:

@@ -10,7 +10,7 @@ it and no kind counts as known before it was measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -135,23 +135,27 @@ def fit_step_time(samples: Sequence[StepSample], *, form: str | None = None) -> 
         return _fit(DEFAULT_FORM, kinds, logs)
     errors = {name: cross_validated_error(samples, name) for name in FORMS}
     best = min(errors, key=lambda name: errors[name])
-    chosen = _fit(best, kinds, logs)
-    return StepTimeModel(**{**vars(chosen), "cross_validated": errors[best]})
+    return replace(_fit(best, kinds, logs), cross_validated=errors[best])
 
 
 def cross_validated_error(samples: Sequence[StepSample], form: str, folds: int = 8) -> float:
-    """Root mean square of the relative error on settings that were left out, whole settings at a time."""
+    """Root mean square of the relative error on settings that were left out, whole settings at a time.
+
+    How much rounds scatter around the form is estimated once, from all of them; the coefficients from those kept.
+    """
     triples = sorted({sample.triple for sample in samples})
+    if len(triples) < 2:
+        return float("inf")
     fold_of = {triple: i % folds for i, triple in enumerate(triples)}
+    kinds, logs = [sample.kind for sample in samples], np.log([sample.step_s for sample in samples])
+    whole = _fit(form, tuple(kinds), logs)
+    of = np.array([fold_of[kind.triple] for kind in kinds])
     errors: list[float] = []
     for fold in range(min(folds, len(triples))):
-        kept = [sample for sample in samples if fold_of[sample.triple] != fold]
-        left = [sample for sample in samples if fold_of[sample.triple] == fold]
-        if kept:
-            model = _fit(form, tuple(sample.kind for sample in kept), np.log([sample.step_s for sample in kept]))
-            predicted = model.predict([sample.kind for sample in left]).log_mean
-            errors += (predicted - np.log([sample.step_s for sample in left])).tolist()
-    return float(np.sqrt(np.mean(np.square(errors)))) if errors else float("inf")
+        kept, left = np.flatnonzero(of != fold), np.flatnonzero(of == fold)
+        model = _fit(form, tuple(kinds[i] for i in kept), logs[kept], scatters=(whole.noise, whole.misfit))
+        errors += (model.predict([kinds[i] for i in left]).log_mean - logs[left]).tolist()
+    return float(np.sqrt(np.mean(np.square(errors))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,18 +174,23 @@ class _Posterior:
         return variance
 
 
-def _fit(form: str, kinds: tuple[RoundKind, ...], logs: Floats) -> StepTimeModel:
+def _fit(
+    form: str, kinds: tuple[RoundKind, ...], logs: Floats, scatters: tuple[float, float] | None = None
+) -> StepTimeModel:
+    """`scatters` are noise and misfit where they are known; else they are estimated from the residuals of two fits."""
     groups = tuple(sorted({kind.group for kind in kinds}))
     design = Design(FORMS[form], groups, kinds)
-    noise, misfit = 0.02, 0.04
+    noise, misfit = scatters or (0.02, 0.04)
     before = prior(FORMS[form], design, logs)
+    unknown = np.linalg.inv(np.linalg.cholesky(before[1])).T  # a root of what is not known of the parameters before
     start = before[0]
-    for _ in range(2):  # the scatter is estimated from the residuals of a first fit
+    for _ in range(2 if scatters is None else 1):
         precision = np.linalg.inv(scattered(kinds, noise, misfit)).astype(np.float64)
         parameters, covariance = _most_probable(design, logs, precision, before, start)
-        predicted, gradient = design.evaluate(parameters)
-        surprises = logs - predicted + gradient @ (parameters - before[0])
-        noise, misfit = scatter(kinds, surprises, gradient @ np.linalg.solve(before[1], gradient.T))
+        if scatters is None:
+            predicted, gradient = design.evaluate(parameters)
+            surprises = logs - predicted + gradient @ (parameters - before[0])
+            noise, misfit = scatter(kinds, surprises, gradient @ unknown)
         start = parameters
     return StepTimeModel(
         form=form,
