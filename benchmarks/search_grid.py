@@ -12,6 +12,7 @@ nothing) and each once. Counted: settings, launches and seconds until each concu
   ours as values at its own concurrency and as rounds at the others, TPE as finished trials of its study.
 - `tpe joint`: one search for the geometric mean over the concurrencies.
 - `random`: one order of all settings.
+- `ours thompson`, `ours upper_bound`: ours with another acquisition than the expected improvement.
 - `ours separate`, `tpe separate`: a search per concurrency that measures that alone and knows nothing of the others;
   settings are counted once per concurrency.
 
@@ -45,13 +46,22 @@ from benchmarks.search_truth import CONCURRENCIES, Truth, World
 from results.prediction import Measured, PredictedSetting, round_of
 from search_spaces.config import Triple
 from sweeps.surface_candidates import plain_candidates
-from sweeps.surface_sampler import Prices, SurfaceSampler
+from sweeps.surface_sampler import Acquisition, Prices, SurfaceSampler
 
 OWN_WAYS, NOISE, WITHIN = 0.02, 0.01, 0.01
 PROPOSALS = 10
 MEASURE_S, SWITCH_S = 30.0, 0.5
 LAUNCH_S = (20.0, 600.0)
-METHODS = ("ours", "tpe", "tpe joint", "random", "ours separate", "tpe separate")
+ACQUISITIONS: tuple[Acquisition, ...] = ("thompson", "upper_bound")
+METHODS = (
+    "ours",
+    *(f"ours {acquisition}" for acquisition in ACQUISITIONS),
+    "tpe",
+    "tpe joint",
+    "random",
+    "ours separate",
+    "tpe separate",
+)
 
 
 @dataclass
@@ -95,16 +105,24 @@ def search(method: str, truth: Truth, world: World, seed: int) -> list[Visits]:
             visits.measure(settings[i], CONCURRENCIES)
             if all(visits.found(concurrency) for concurrency in CONCURRENCIES):
                 return [visits]
+    acquisition = next((one for one in ACQUISITIONS if one == how), "expected_improvement")
     for wanted in [CONCURRENCIES] if how == "joint" else [(c,) for c in CONCURRENCIES]:
-        one_search(name, truth, visits, seed, wanted=wanted, measured_at=CONCURRENCIES)
+        one_search(name, truth, visits, seed, wanted=wanted, measured_at=CONCURRENCIES, acquisition=acquisition)
     return [visits]
 
 
 def one_search(
-    name: str, truth: Truth, visits: Visits, seed: int, *, wanted: Sequence[int], measured_at: Sequence[int]
+    name: str,
+    truth: Truth,
+    visits: Visits,
+    seed: int,
+    *,
+    wanted: Sequence[int],
+    measured_at: Sequence[int],
+    acquisition: Acquisition = "expected_improvement",
 ) -> None:
     """Until every wanted concurrency has a good setting. What was visited before is known from the beginning."""
-    sampler = make_sampler(name, truth, wanted, measured_at, seed)
+    sampler = make_sampler(name, truth, wanted, measured_at, seed, acquisition=acquisition)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     others = [concurrency for concurrency in measured_at if concurrency not in wanted]
     for setting in visits.measured:
@@ -149,13 +167,15 @@ def proposals(
 
 
 def make_sampler(
-    name: str, truth: Truth, wanted: Sequence[int], measured_at: Sequence[int], seed: int
+    name: str, truth: Truth, wanted: Sequence[int], measured_at: Sequence[int], seed: int, *, acquisition: Acquisition
 ) -> optuna.samplers.BaseSampler:
     if name == "tpe":
         return optuna.samplers.TPESampler(seed=seed, multivariate=True)
     prices = Prices(measure_s=MEASURE_S * len(measured_at), switch_s=SWITCH_S, launch_s=LAUNCH_S[0])
     candidates = plain_candidates(truth.settings)
-    return SurfaceSampler(truth.lengths, candidates, batch=float(wanted[0]), prices=prices, seed=seed)
+    return SurfaceSampler(
+        truth.lengths, candidates, batch=float(wanted[0]), prices=prices, acquisition=acquisition, seed=seed
+    )
 
 
 def learn(

@@ -160,8 +160,9 @@ def expected_improvement(means: Floats, deviations: Floats, best: float) -> Floa
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One measurement beside what was predicted before it."""
+    """One measurement, the trial of that `number`, beside what was predicted before it."""
 
+    number: int
     setting: PredictedSetting
     forecast: Forecast
     measured: float

@@ -85,6 +85,7 @@ def comparison_row(comparison: Comparison) -> dict[str, Any]:
     """A row of `comparisons`."""
     setting, forecast = comparison.setting, comparison.forecast
     return {
+        "number": comparison.number,
         "layout": setting.layout,
         "num_steps": setting.triple.num_steps,
         "eagle_topk": setting.triple.eagle_topk,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 import optuna
@@ -81,9 +81,10 @@ class SearchStudy:
         self._sampler.stays_on_tp = when
 
     @patient
-    def comparisons(self, sampler: SurfaceSampler) -> tuple[Comparison, ...]:
-        """Every finished trial beside what the sampler predicted for it from the trials before it."""
-        return sampler.comparisons(self._study)
+    def comparisons(self, sampler: SurfaceSampler, known: Collection[int]) -> tuple[Comparison, ...]:
+        """Every finished trial, but those of the `known` numbers, beside what the sampler predicted for it from the
+        trials before it."""
+        return sampler.comparisons(self._study, known=known)
 
     @patient
     def expected_gain(self, sampler: SurfaceSampler) -> float | None:

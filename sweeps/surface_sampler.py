@@ -15,7 +15,7 @@ is everything once predictions have missed too often, or when the candidates hav
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -143,20 +143,25 @@ class SurfaceSampler(BaseSampler):
         self._plans.pop(trial.number, None)
         self._fallback.after_trial(study, trial, state, values)
 
-    def comparisons(self, study: Study, last: int | None = None) -> tuple[Comparison, ...]:
-        """Each of the last finished trials (all by default) beside what the trials before it predicted for it."""
+    def comparisons(
+        self, study: Study, last: int | None = None, *, known: Collection[int] = ()
+    ) -> tuple[Comparison, ...]:
+        """Each of the last finished trials (all by default) beside what the trials before it predicted for it. Those of
+        the `known` numbers are left out: each takes a fit."""
         told = self._told(study)
         measured = list(told.values())
         compared = []
         for at, number in list(enumerate(told))[max(1, len(told) - (last or len(told))) :]:
-            model = self._model(measured[:at], before=number)
             one = measured[at]
+            model = self._model(measured[:at], before=number) if number not in known else None
             # another TP size than all before is a guess within a factor of two, which says nothing about the model
             if model is None or all(one.setting.tp_size != before.setting.tp_size for before in measured[:at]):
                 continue
             forecast = model.forecast(one.setting)
             if forecast is not None:
-                compared.append(Comparison(setting=one.setting, forecast=forecast, measured=one.throughput))
+                compared.append(
+                    Comparison(number=number, setting=one.setting, forecast=forecast, measured=one.throughput)
+                )
         return tuple(compared)
 
     def expected_gain(self, study: Study) -> float | None:

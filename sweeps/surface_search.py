@@ -4,7 +4,7 @@ prediction."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from statistics import mean
 from typing import Protocol
@@ -38,7 +38,7 @@ class SurfaceStudy(Protocol):
     """What a search by surface needs of the study; `sweeps.study.SearchStudy` is one."""
 
     def follow(self, sampler: SurfaceSampler) -> None: ...
-    def comparisons(self, sampler: SurfaceSampler) -> tuple[Comparison, ...]: ...
+    def comparisons(self, sampler: SurfaceSampler, known: Collection[int]) -> tuple[Comparison, ...]: ...
     def expected_gain(self, sampler: SurfaceSampler) -> float | None: ...
 
 
@@ -123,14 +123,16 @@ class SurfaceSearch:
         return replace(self.notes, weight_loads=spent.weight_loads, trace_s=round(spent.elapsed_s, 3))
 
     def note(self) -> None:
-        """Compare every measurement with its prediction, and keep that."""
+        """Compare every new measurement with its prediction, and keep that."""
         sampler = self._sampler
         if sampler is None:
             return
-        rows = tuple(comparison_row(comparison) for comparison in self._study.comparisons(sampler))
+        # rows of releases before this one have no number
+        rows = {row["number"]: row for row in self.notes.comparisons if "number" in row}
+        rows |= {found.number: comparison_row(found) for found in self._study.comparisons(sampler, rows.keys())}
         self.notes = replace(
             self.notes,
-            comparisons=rows,
+            comparisons=tuple(rows[number] for number in sorted(rows)),
             rounds=tuple(check.to_json() for checks in self._rounds.values() for check in checks),
             findings=tuple(sampler.findings),
             trusted=sampler.trust.trusted,

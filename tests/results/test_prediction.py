@@ -64,7 +64,10 @@ def test_expected_improvement_as_integrated(mean: float, deviation: float, best:
 def compared(errors: list[float]) -> list[Comparison]:
     """Forecasts of 100 from 95 to 105."""
     forecast = Forecast(value=100.0, low=95.0, high=105.0)
-    return [Comparison(setting=SETTINGS[2], forecast=forecast, measured=100 * (1 + error)) for error in errors]
+    return [
+        Comparison(number=number, setting=SETTINGS[2], forecast=forecast, measured=100 * (1 + error))
+        for number, error in enumerate(errors)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ SETTING = PredictedSetting(layout="0,3,7", triple=Triple(num_steps=3, eagle_topk
 
 
 def comparison(measured: float) -> Comparison:
-    return Comparison(setting=SETTING, forecast=Forecast(value=100.0, low=95.0, high=105.0), measured=measured)
+    return Comparison(
+        number=1, setting=SETTING, forecast=Forecast(value=100.0, low=95.0, high=105.0), measured=measured
+    )
 
 
 NOTES = SearchNotes(

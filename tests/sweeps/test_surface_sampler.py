@@ -217,6 +217,8 @@ def test_every_measurement_is_compared_with_its_prediction() -> None:
     study.optimize(lambda trial: throughput(suggest(trial)), n_trials=10)
     compared = sampler.comparisons(study)
     assert 7 <= len(compared) <= 9
+    last = compared[-1].number
+    assert sampler.comparisons(study, known=range(last)) == compared[-1:]
     assert np.mean([abs(c.relative_error) for c in compared[3:]]) < 0.05
 
 

@@ -250,12 +250,15 @@ def test_a_resumed_search_goes_on_by_the_same_surface(tmp_path: Path) -> None:
     now[0] = 2.5
     journal.end(server_starts=1, failed=False)
     assert first.run() == "trials"
+    before = first.notes.comparisons
     second = Search(tmp_path, first.store.records(), trials=6)
     assert second.run() == "trials"
     both = [job.config for search in (first, second) for job in search.pool.launched]
     assert len(set(both)) == 6
     assert best_config() in both
-    assert len(second.notes.comparisons) == 5
+    rows = second.notes.comparisons
+    assert [row["number"] for row in rows] == [1, 2, 3, 4, 5]
+    assert rows[:2] == before  # what was predicted then, not what is known now
     assert (second.notes.weight_loads, second.notes.trace_s) == (1, 2.5)
 
 
