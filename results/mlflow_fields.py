@@ -20,7 +20,6 @@ from results.measured_settings import MeasuredSetting, measured_settings
 from results.noise import noise_floor
 from results.objective import Metric
 from results.paired_intervals import PairedIntervals
-from results.record_json import encode_record
 from results.records import TrialRecord
 from results.request_table import CellKey
 from results.speedups import load_numbers, throughput_at
@@ -52,11 +51,6 @@ def load_suffix(load: CellKey) -> str:
 def metric_name(metric: Metric, load: CellKey) -> str:
     """The name of an objective among the metrics of a run, such as `ttft_ms_p99_r2.5`; what runs are sorted by."""
     return f"{'throughput' if metric == 'output_throughput' else metric}_{load_suffix(load)}"
-
-
-def record_digest(record: TrialRecord) -> str:
-    """Changes when anything in the record does: how a view knows that a run is up to date."""
-    return hashlib.sha256(encode_record(record)).hexdigest()
 
 
 def run_fields(record: TrialRecord, speedups: Mapping[CellKey, float]) -> RunFields:

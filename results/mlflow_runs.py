@@ -5,13 +5,14 @@ Explicit run ids are used all the way, so `MLFLOW_RUN_ID` and active runs of the
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from results.measured_settings import MeasuredSetting
 from results.mlflow_connection import metric_entities, param_entities, tag_entities
-from results.mlflow_fields import record_digest, run_fields, run_name, run_params, speedups_of, start_tags
+from results.mlflow_fields import run_fields, run_name, run_params, speedups_of, start_tags
 from results.records import TrialRecord
 from results.request_table import CellKey
 from results.store import LAUNCH_FILE, LOG_FILE, RECORD_FILE, SERVER_INFO_FILE, StudyFolder
@@ -74,6 +75,14 @@ class StudyRuns:
         )
         return str(run.info.run_id)
 
+    def digest(self, record: TrialRecord) -> str:
+        """SHA-256 of the record's file: how a view knows that a run is up to date.
+
+        Of what was written, which never changes, and not of what this version would write: to a version that adds a
+        field to records the runs of an earlier one are as good as before.
+        """
+        return hashlib.sha256(self._folder.trial_file(record.trial_id, RECORD_FILE).read_bytes()).hexdigest()
+
     def log_params(self, run_id: str, setting: Setting | None, effective: EngineConfig) -> None:
         self.client.log_batch(run_id, params=param_entities(run_params(setting, effective)))
 
@@ -103,7 +112,7 @@ class StudyRuns:
             tags=tag_entities(fields.tags),
         )
         self.client.set_terminated(run_id, status=fields.status, end_time=at_ms)
-        self.client.set_tag(run_id, DIGEST_TAG, record_digest(record))
+        self.client.set_tag(run_id, DIGEST_TAG, self.digest(record))
 
     def _params_for(self, run_id: str, params: Mapping[str, str]) -> dict[str, str]:
         """Params to log now. One that was predicted at the start and read back otherwise cannot be changed any more.
@@ -118,7 +127,7 @@ class StudyRuns:
 
     def bring_up_to_date(self, records: Sequence[TrialRecord], baselines: Sequence[MeasuredSetting]) -> None:
         """`update` every complete run of these records."""
-        known = {record_digest(record): record for record in records}
+        known = {self.digest(record): record for record in records}
         for run in self.all():
             record = known.get(run.data.tags.get(DIGEST_TAG, ""))
             if record is not None:

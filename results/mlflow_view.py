@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from results.mlflow_connection import connect, one_line
-from results.mlflow_fields import record_digest, speedups_of, throughput_baselines
+from results.mlflow_fields import speedups_of, throughput_baselines
 from results.mlflow_runs import DIGEST_TAG, StudyRuns, killed_earlier
 from results.records import TrialRecord
 from results.store import StudyFolder
@@ -167,10 +167,11 @@ class MlflowView:
         written, unchanged, removed = [], [], 0
         for record in records:
             runs = by_trial.get(record.trial_id, [])
-            digest, speedups = record_digest(record), speedups_of(record, baselines)
+            digest, speedups = self._runs.digest(record), speedups_of(record, baselines)
             current = next((run for run in runs if run.data.tags.get(DIGEST_TAG) == digest), None)
-            kept = [run for run in runs if current is not None and killed_earlier(run)]
-            outdated = [run for run in runs if run is not current and run not in kept]
+            # without a complete run the last one was the record's own, also where its driver died before the end
+            own = current or max(runs, key=lambda run: run.info.start_time, default=None)
+            outdated = [run for run in runs if run is not current and (run is own or not killed_earlier(run))]
             for run in outdated:
                 self._runs.delete(run.info.run_id)
             removed += len(outdated)

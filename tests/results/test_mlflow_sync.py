@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import pytest
 from result_builders import config, record, summary
 from tracked_study import RIGHT, TrackedStudy, baseline, done, start
 
 from results.mlflow_fields import speedups_of, throughput_baselines
+from results.mlflow_runs import DIGEST_TAG
 
 
 def view_of(tracked: TrackedStudy) -> list[tuple]:
@@ -101,3 +105,34 @@ def test_sync_adds_what_a_later_version_computes_from_the_same_record(
     assert tracked.view.sync([made]).unchanged == ("t1",)
     (run,) = tracked.runs()
     assert run.data.metrics["tpot_ms_p50"] == made.cells[0].tpot_ms_p50
+
+
+def test_the_runs_of_a_study_made_before_a_record_got_more_fields_are_kept(tracked: TrackedStudy) -> None:
+    """An earlier version wrote the record without them, and the hash of that file into the run."""
+    done(tracked)
+    path = tracked.folder.trial_file("t1", "record.json")
+    content = json.loads(path.read_bytes())
+    for field in ("warm_up_s", "ended_s"):
+        del content[field]
+    del content["launch"]["extra_starts"]
+    path.write_text(json.dumps(content, indent=2) + "\n")
+    records = tracked.folder.records()
+    tracked.view.finish(records[0])
+    (run,) = tracked.runs()
+    client = tracked.view._runs.client
+    client.set_tag(run.info.run_id, DIGEST_TAG, hashlib.sha256(path.read_bytes()).hexdigest())
+    client.set_tag(run.info.run_id, "mlflow.note.content", "the one to show")
+    report = tracked.reopened().sync(records)
+    assert (report.written, report.unchanged, report.removed) == ((), ("t1",), 0)
+    (kept,) = tracked.runs()
+    assert kept.info.run_id == run.info.run_id
+    assert kept.data.tags["mlflow.note.content"] == "the one to show"
+
+
+def test_an_attempt_that_was_killed_earlier_stays_where_the_run_is_written_anew(tracked: TrackedStudy) -> None:
+    start(tracked.view, started_at_unix_s=1_700_000_000.0)
+    tracked.view.kill("t1")
+    start(tracked.view, started_at_unix_s=1_700_000_100.0)
+    report = tracked.reopened().sync([done(tracked, at_s=1_700_000_100.0)])
+    assert (report.written, report.removed) == (("t1",), 1)
+    assert [run.info.status for run in tracked.runs()] == ["KILLED", "FINISHED"]
