@@ -81,6 +81,7 @@ def _signed_files(
         folder=made,
         segments=find_segments(made),
         problems=() if isinstance(outcome, Failure) else outcome.problems,
+        untraceable={} if isinstance(outcome, Failure) else outcome.untraceable,
     )
     return None if isinstance(outcome, Failure) and not found.segments else signed(found)
 

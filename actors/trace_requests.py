@@ -41,21 +41,25 @@ class TracedAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
-    """`problems` are the prompts without an answer, one line each."""
+class NoAnswer:
+    """A prompt without an answer, and why."""
 
-    answers: tuple[TracedAnswer, ...]
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _NoAnswer:
     prompt: Prompt
     reason: FailureReason
     why: str
 
-    def __str__(self) -> str:
-        return f"prompt {self.prompt.prompt_id}: not traced: {self.why}"
+    @property
+    def problem(self) -> str:
+        return f"not traced: {self.why}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """Every prompt is in one of these. `refused` ones would be refused again; `broken` ones may be answered yet."""
+
+    answers: tuple[TracedAnswer, ...]
+    refused: tuple[NoAnswer, ...]
+    broken: tuple[NoAnswer, ...]
 
 
 async def ask_prompts(
@@ -80,7 +84,8 @@ async def ask_prompts(
         asked = await asyncio.gather(*(asking.ask(gate, prompt) for prompt in prompts))
         found = Answers(
             answers=tuple(one for one in asked if isinstance(one, TracedAnswer)),
-            problems=tuple(str(one) for one in asked if isinstance(one, _NoAnswer)),
+            refused=tuple(one for one in asked if isinstance(one, NoAnswer) and one.reason == "refused"),
+            broken=tuple(one for one in asked if isinstance(one, NoAnswer) and one.reason != "refused"),
         )
         broken = asking.broken
         failure = await _death(failure_now, broken) if broken else None
@@ -111,13 +116,13 @@ class _Asking:
         self._session, self._url, self._workload = session, base_url + workload.endpoint, workload
         self._num_steps, self._name, self._patience = num_steps, name, patience
         self._in_a_row = 0
-        self.broken: list[_NoAnswer] = []
+        self.broken: list[NoAnswer] = []
 
     @property
     def has_given_up(self) -> bool:
         return self._in_a_row >= self._patience
 
-    async def ask(self, gate: asyncio.Semaphore, prompt: Prompt) -> TracedAnswer | _NoAnswer:
+    async def ask(self, gate: asyncio.Semaphore, prompt: Prompt) -> TracedAnswer | NoAnswer:
         """Some tokens more than the answer has: the last round's drafts are judged by what would have followed.
 
         Where the server refuses that, once more without them: the drafts of the last round then count as far as the
@@ -125,10 +130,10 @@ class _Asking:
         """
         async with gate:
             if self.has_given_up:
-                return _NoAnswer(prompt=prompt, reason="connection", why="not sent")
+                return NoAnswer(prompt=prompt, reason="connection", why="not sent")
             tokens = self._workload.max_new_tokens
             answer = await self._send(prompt, f"{prompt.prompt_id}-{self._name}", tokens + self._num_steps)
-            if isinstance(answer, _NoAnswer) and answer.reason == "refused":
+            if isinstance(answer, NoAnswer) and answer.reason == "refused":
                 answer = await self._send(prompt, f"{prompt.prompt_id}-{self._name}-again", tokens)
             if isinstance(answer, TracedAnswer):
                 self._in_a_row = 0
@@ -137,7 +142,7 @@ class _Asking:
                 self.broken.append(answer)
             return answer
 
-    async def _send(self, prompt: Prompt, request_id: str, tokens: int) -> TracedAnswer | _NoAnswer:
+    async def _send(self, prompt: Prompt, request_id: str, tokens: int) -> TracedAnswer | NoAnswer:
         body = {
             "text": prompt.text,
             "rid": request_id,
@@ -149,17 +154,17 @@ class _Asking:
             if response.status != 200:
                 refused = response.status < 500 and response.status not in _TRY_AGAIN_LATER
                 why = f"HTTP {response.status}: {text[:200]}"
-                return _NoAnswer(prompt=prompt, reason="refused" if refused else "broken", why=_one_line(why))
+                return NoAnswer(prompt=prompt, reason="refused" if refused else "broken", why=_one_line(why))
             return _answer(prompt, request_id, json.loads(text))
         except TimeoutError:
             why = f"no answer within {self._workload.request_timeout_s:g} s"
-            return _NoAnswer(prompt=prompt, reason="timeout", why=why)
+            return NoAnswer(prompt=prompt, reason="timeout", why=why)
         except (aiohttp.ClientError, OSError) as problem:
             why = _one_line(f"connection: {problem or type(problem).__name__}")
-            return _NoAnswer(prompt=prompt, reason="connection", why=why)
+            return NoAnswer(prompt=prompt, reason="connection", why=why)
         except (ValueError, KeyError, TypeError) as problem:
             why = _one_line(f"unreadable answer: {problem or type(problem).__name__}")
-            return _NoAnswer(prompt=prompt, reason="broken", why=why)
+            return NoAnswer(prompt=prompt, reason="broken", why=why)
 
 
 def _answer(prompt: Prompt, request_id: str, content: dict[str, Any]) -> TracedAnswer:
@@ -171,7 +176,7 @@ def _answer(prompt: Prompt, request_id: str, content: dict[str, Any]) -> TracedA
     )
 
 
-async def _death(failure_now: FailureNow, broken: Sequence[_NoAnswer]) -> Failure | None:
+async def _death(failure_now: FailureNow, broken: Sequence[NoAnswer]) -> Failure | None:
     """The cause of the server's death, waited for where a connection broke."""
     grace_s = DEATH_GRACE_S if any(one.reason == "connection" for one in broken) else 0.0
     deadline = time.monotonic() + grace_s
@@ -180,7 +185,7 @@ async def _death(failure_now: FailureNow, broken: Sequence[_NoAnswer]) -> Failur
     return failure
 
 
-def _failure(broken: Sequence[_NoAnswer]) -> Failure:
+def _failure(broken: Sequence[NoAnswer]) -> Failure:
     message = f"{len(broken)} traced requests failed, the last with: {broken[-1].why}"
     return Failure(phase="measure", kind="timeout" if broken[-1].reason == "timeout" else "client", message=message)
 

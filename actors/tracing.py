@@ -95,14 +95,17 @@ class TraceRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceOutcome:
-    """A finished trace. `problems` are one line each; a prompt that could not be traced is only there.
+    """A finished trace. `problems` are one line each, also on every prompt that could not be traced.
 
-    `launch` is what the engine said when it began to trace; None when there was nothing left to trace.
+    `untraceable` says why by prompt id, for prompts that no further call would trace: those that the server refuses,
+    and those with positions missing after MAX_PASSES. `launch` is what the engine said when it began to trace; None
+    when there was nothing left to trace.
     """
 
     folder: Path
     prompts: int
     problems: tuple[str, ...]
+    untraceable: Mapping[str, str] = field(default_factory=dict)
     launch: LaunchObservation | None = None
 
 
@@ -129,7 +132,13 @@ def trace_workload(engine: TracingEngine, request: TraceRequest, traces: Path) -
         if failure is not None:
             return failure.counted(run.starts)
     launch = None if run.launch is None else run.launch.counted(run.starts)
-    return TraceOutcome(folder=folder, prompts=len(read_prompts(folder)), problems=tuple(run.problems), launch=launch)
+    return TraceOutcome(
+        folder=folder,
+        prompts=len(read_prompts(folder)),
+        problems=tuple(run.problems),
+        untraceable=run.untraceable,
+        launch=launch,
+    )
 
 
 class _Run:
@@ -138,6 +147,7 @@ class _Run:
     def __init__(self, engine: TracingEngine, request: TraceRequest, folder: Path) -> None:
         self._engine, self._request, self._folder = engine, request, folder
         self.problems: list[str] = []
+        self.untraceable: dict[str, str] = {}
         self.launch: LaunchObservation | None = None
         self.starts = 0
         numbers = [int(found[1]) for file in folder.iterdir() if (found := re.fullmatch(r"(\d+)\.pools", file.name))]
@@ -153,7 +163,8 @@ class _Run:
             if not gaps:
                 return None
             prompts = gaps
-        self.problems += [f"prompt {p.prompt_id}: positions missing after {MAX_PASSES} passes" for p in prompts]
+        for prompt in prompts:
+            self._give_up(prompt, f"positions missing after {MAX_PASSES} passes")
         return None
 
     def _pass(self, prompts: Sequence[Prompt]) -> list[Prompt] | Failure:
@@ -172,8 +183,10 @@ class _Run:
         asked = asyncio.run(self._ask(prompts))
         if isinstance(asked, Failure):
             return asked
-        for problem in asked.problems:
-            self._note(problem)
+        for refusal in asked.refused:
+            self._give_up(refusal.prompt, refusal.problem)
+        for broken in asked.broken:
+            self._note(f"prompt {broken.prompt.prompt_id}: {broken.problem}")
         return self._keep(file, asked.answers) if asked.answers else []
 
     def _keep(self, file: Path, answers: Sequence[TracedAnswer]) -> list[Prompt] | Failure:
@@ -243,6 +256,10 @@ class _Run:
         differs = [i for i in range(shared) if known[i] != answer.output_ids[i]]
         if differs:
             self._note(f"prompt {answer.prompt.prompt_id}: another text from token {differs[0]} on")
+
+    def _give_up(self, prompt: Prompt, reason: str) -> None:
+        self.untraceable[prompt.prompt_id] = reason
+        self._note(f"prompt {prompt.prompt_id}: {reason}")
 
     def _note(self, problem: str) -> None:
         """Once, however often the prompt is traced."""

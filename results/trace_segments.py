@@ -8,11 +8,12 @@ there. No file is ever in memory as a whole.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from results.durable_files import pieces_of, replace_file_by_pieces
-from results.traces import TracedPrompt, TraceFacts, append_prompts, read_prompts, write_facts
+from results.traces import TracedPrompt, TraceFacts, add_untraceable, append_prompts, read_prompts, write_facts
 from search_spaces.errors import EnvironmentProblem
 
 INDEX_SUFFIX = ".requests"
@@ -39,7 +40,8 @@ class TracedSegment:
 
 @dataclass(frozen=True, kw_only=True)
 class TracedFiles:
-    """What a trace gave, also one that failed half-way. `problems` are one line each.
+    """What a trace gave, also one that failed half-way. `problems` are one line each; `untraceable` says by prompt id
+    why no further try would trace it.
 
     The files of its segments lie in `folder`, of the machine on which the trace was made or to which it was fetched, as
     long as whoever made that folder keeps it: a group until its next trace. `mark` tells whether it is this machine.
@@ -50,6 +52,7 @@ class TracedFiles:
     segments: tuple[TracedSegment, ...]
     mark: str = ""
     problems: tuple[str, ...] = ()
+    untraceable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size_bytes(self) -> int:
@@ -90,6 +93,19 @@ def keep_segments(traces: Path, traced: TracedFiles) -> Path:
         reason = getattr(error, "strerror", None) or error
         raise EnvironmentProblem(f"{folder}: the trace cannot be written: {reason}") from None
     return folder
+
+
+def keep_untraceable(traces: Path, facts: TraceFacts, reasons: Mapping[str, str]) -> None:
+    """Note by prompt id why these prompts of a trace cannot be traced, so that no further server is started for them.
+
+    Only the holder of the study's lock may call it. Errors as for `keep_segments`.
+    """
+    folder = traces / facts.folder_name
+    try:
+        write_facts(folder, facts)
+        add_untraceable(folder, reasons)
+    except OSError as error:
+        raise EnvironmentProblem(f"{folder}: the trace cannot be written: {error.strerror or error}") from None
 
 
 def _keep(folder: Path, segment: TracedSegment, source: Path) -> None:

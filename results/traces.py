@@ -2,6 +2,7 @@
 
     trace.json      what was traced (`TraceFacts`)
     prompts.jsonl   one line per finished prompt, written after its pools are on the disk
+    untraceable.json  why, by prompt id, of prompts that cannot be traced; absent where there are none
     NNNN.pools      segments as the plugin writes them, each with NNNN.pools.requests
 
 A prompt without a line, and a segment that no line names, are leftovers of an interrupted run and are not looked at.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +30,7 @@ from search_spaces.config import Flags, Taps, layout_label
 from search_spaces.errors import InputError
 
 TRACE_SCHEMA = 1
-FACTS_FILE, PROMPTS_FILE = "trace.json", "prompts.jsonl"
+FACTS_FILE, PROMPTS_FILE, UNTRACEABLE_FILE = "trace.json", "prompts.jsonl", "untraceable.json"
 
 PIECE_ROWS = 4096
 """Positions held in memory at once: 15 MB for a pool of 456 nodes."""
@@ -197,6 +198,29 @@ def read_prompts(path: Path) -> tuple[TracedPrompt, ...]:
         return tuple(_prompt(json.loads(line)) for line in lines)
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{file}: damaged: {error}") from None
+
+
+def add_untraceable(path: Path, reasons: Mapping[str, str]) -> None:
+    """Note, durably, why these prompts (by id) cannot be traced. Nothing is written for none."""
+    if reasons:
+        content = json.dumps({**read_untraceable(path), **reasons}, indent=1, ensure_ascii=False)
+        replace_file(path / UNTRACEABLE_FILE, (content + "\n").encode())
+
+
+def read_untraceable(path: Path) -> dict[str, str]:
+    """Why, by prompt id; empty for a trace of a version that did not note it. InputError for a damaged file."""
+    file = path / UNTRACEABLE_FILE
+    try:
+        content = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise InputError(f"{file}: damaged: {error}") from None
+    if not isinstance(content, dict) or not all(isinstance(reason, str) for reason in content.values()):
+        raise InputError(f"{file}: damaged: not reasons by prompt id")
+    return content
 
 
 def _prompt(line: dict[str, Any]) -> TracedPrompt:

@@ -8,25 +8,37 @@ from pathlib import Path
 from typing import Any
 
 from actors.load.workload import Prompt, Workload
-from results.traces import read_prompts, trace_folder_name
+from results.traces import read_prompts, read_untraceable, trace_folder_name
 from search_spaces.config import EngineConfig
 from sweeps.trace_choice import trace_row, trace_words
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrace:
-    """One trace with the prompts that are still to be traced, `done` of them being there already."""
+    """One trace with the prompts that are still to be traced; `done` are there already, and the `untraceable` are known
+    to be so, one line each."""
 
     config: EngineConfig
     left: tuple[Prompt, ...]
     done: int
+    untraceable: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
         return trace_words(self.config)
 
+    @property
+    def wanted(self) -> int:
+        """How many prompts the trace is to have."""
+        return self.done + len(self.left) + len(self.untraceable)
+
     def to_json(self) -> dict[str, Any]:
-        return {**trace_row(self.config), "prompts_left": len(self.left), "prompts_done": self.done}
+        return {
+            **trace_row(self.config),
+            "prompts_left": len(self.left),
+            "prompts_done": self.done,
+            "prompts_untraceable": len(self.untraceable),
+        }
 
 
 def plan_traces(
@@ -47,6 +59,18 @@ def plan_traces(
             flags=config.flags,
         )
         done = {prompt.prompt_id for prompt in read_prompts(traces / name)}
-        left = tuple(prompt for prompt in wanted if prompt.prompt_id not in done)
-        planned.append(PlannedTrace(config=config, left=left, done=len(wanted) - len(left)))
+        missing = [prompt for prompt in wanted if prompt.prompt_id not in done]
+        reasons = read_untraceable(traces / name)
+        planned.append(
+            PlannedTrace(
+                config=config,
+                left=tuple(prompt for prompt in missing if prompt.prompt_id not in reasons),
+                done=len(wanted) - len(missing),
+                untraceable=tuple(
+                    f"prompt {prompt.prompt_id}: {reasons[prompt.prompt_id]}"
+                    for prompt in missing
+                    if prompt.prompt_id in reasons
+                ),
+            )
+        )
     return tuple(planned)

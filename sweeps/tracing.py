@@ -18,7 +18,7 @@ from results.measured_settings import RowsOf
 from results.pool_trace_file import record_type
 from results.records import TrialRecord
 from results.trace_launches import TraceJournal
-from results.trace_segments import keep_segments
+from results.trace_segments import keep_segments, keep_untraceable
 from search_spaces.errors import EnvironmentProblem
 from search_spaces.model_facts import TargetFacts
 from sweeps.interrupts import StopRequest
@@ -122,7 +122,7 @@ def run_traces(
     for plan in plans:
         if plan.left and len(failed) >= MAX_FAILED:
             failure = replace(failed[-1], message=f"not tried: {len(failed)} failures in a row before it", log_tail="")
-            finished.append(FinishedTrace(plan=plan, prompts=plan.done, problems=(), failure=failure))
+            finished.append(FinishedTrace(plan=plan, prompts=plan.done, problems=plan.untraceable, failure=failure))
             continue
         trace = _trace(plan, tracer.jobs(plan), attempts, traces, say)
         finished.append(trace)
@@ -145,23 +145,31 @@ def run_traces(
 def _trace(
     plan: PlannedTrace, jobs: Iterable[TrialJob], attempts: TraceAttempts, traces: Path, say: Callable[[str], None]
 ) -> FinishedTrace:
-    """One plan, as far as it goes. Prompts that cannot be traced are no failure, unless none can."""
-    prompts, problems, failure = plan.done, list[str](), None
+    """One plan, as far as it goes. Prompts that cannot be traced are no failure, unless none can.
+
+    They are noted, and not tried again by any driver, once the trace has a prompt: a server that refuses them all may
+    have another reason.
+    """
+    prompts, problems, failure = plan.done, list(plan.untraceable), None
+    untraceable: dict[str, str] = {}
     for job in jobs:
         outcome = attempts.run(job)
         if outcome is None:
             break
         if outcome.traced is not None:
             problems += outcome.traced.problems
+            untraceable |= outcome.traced.untraceable
         if outcome.traced is not None and outcome.traced.segments:
             keep_segments(traces, outcome.traced)
             prompts += sum(len(segment.prompts) for segment in outcome.traced.segments)
+        if outcome.traced is not None and prompts:
+            keep_untraceable(traces, outcome.traced.facts, untraceable)
         if attempts.problem is not None:
             raise EnvironmentProblem(f"trace of {plan.words}: {attempts.problem}")
         failure = outcome.failure
         if failure is not None:
             break
-        say(f"traced     {plan.words}: {prompts} of {plan.done + len(plan.left)} prompts")
+        say(f"traced     {plan.words}: {prompts} of {plan.wanted} prompts")
     else:
         if plan.left and not prompts:
             message = "; ".join(["no prompt could be traced", *problems[:1]])
@@ -171,7 +179,7 @@ def _trace(
 
 def nothing_to_trace(plans: Sequence[PlannedTrace]) -> TraceRun:
     """What a run gives that may start nothing: `stopped` unless everything is traced already."""
-    done = tuple(FinishedTrace(plan=plan, prompts=plan.done, problems=(), failure=None) for plan in plans)
+    done = tuple(FinishedTrace(plan=plan, prompts=plan.done, problems=plan.untraceable, failure=None) for plan in plans)
     return TraceRun(traces=done, weight_loads=0, elapsed_s=0.0, stopped=any(plan.left for plan in plans))
 
 

@@ -81,7 +81,11 @@ def trace(
 
 
 def _show_plan(plans: Sequence[PlannedTrace]) -> str:
-    lines = [f"  {plan.words}: {len(plan.left)} prompts to trace, {plan.done} done" for plan in plans]
+    lines = [
+        f"  {plan.words}: {len(plan.left)} prompts to trace, {plan.done} done"
+        + (f", {len(plan.untraceable)} cannot be traced" if plan.untraceable else "")
+        for plan in plans
+    ]
     left = sum(len(plan.left) for plan in plans)
     return "\n".join([f"{len(plans)} traces, {left} prompts to trace" + (", one server" if left else ""), *lines])
 

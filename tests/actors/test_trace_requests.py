@@ -62,6 +62,7 @@ def test_a_refused_prompt_ends_nothing(tmp_path: Path) -> None:
     assert outcome.problems == (
         f'prompt {prompt_of(TEXTS[3]).prompt_id}: not traced: HTTP 400: {{"error": "not this one"}}',
     )
+    assert outcome.untraceable == {prompt_of(TEXTS[3]).prompt_id: 'not traced: HTTP 400: {"error": "not this one"}'}
     assert sent == [TOKENS + STEPS, TOKENS]
 
 
@@ -99,7 +100,7 @@ def test_one_request_that_breaks_is_a_problem_of_its_prompt(
     with TracingServer(refuse=lambda body: status if body["text"] == TEXTS[5] else 200) as server:
         outcome = trace_workload(server, asked(), tmp_path)
     assert isinstance(outcome, TraceOutcome)
-    assert (outcome.prompts, len(outcome.problems)) == (7, 1)
+    assert (outcome.prompts, len(outcome.problems), outcome.untraceable) == (7, 1, {})
 
 
 @pytest.mark.parametrize(("status", "why"), [(0, "connection: "), (500, "HTTP 500: "), (429, "HTTP 429: ")])

@@ -173,7 +173,9 @@ def test_positions_that_never_come_are_a_problem(tmp_path: Path) -> None:
         outcome = trace_workload(server, request(workload(TEXTS[:1])), tmp_path)
     assert isinstance(outcome, TraceOutcome)
     assert outcome.prompts == 0
-    assert outcome.problems[-1].endswith("positions missing after 3 passes")
+    name = prompt_of(TEXTS[0]).prompt_id
+    assert outcome.problems[-1] == f"prompt {name}: positions missing after 3 passes"
+    assert outcome.untraceable == {name: "positions missing after 3 passes"}
 
 
 def test_an_answer_ends_at_its_end_token(tmp_path: Path) -> None:

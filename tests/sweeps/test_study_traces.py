@@ -18,7 +18,7 @@ from actors.load.workload import prompt_of
 from results.failures import Failure
 from results.trace_launches import read_trace_launches
 from results.trace_segments import TracedFiles, TracedSegment
-from results.traces import TracedPrompt, TraceFacts, find_traces, read_prompts
+from results.traces import UNTRACEABLE_FILE, TracedPrompt, TraceFacts, find_traces, read_prompts, read_untraceable
 from search_spaces.config import EngineConfig, Triple
 from search_spaces.errors import EnvironmentProblem, InputError
 from search_spaces.model_facts import DraftFacts, TargetFacts
@@ -27,7 +27,7 @@ from sweeps.interrupts import StopRequest
 from sweeps.trace_attempts import MayBegin
 from sweeps.trace_choice import TraceChoice, trace_configs
 from sweeps.trace_plans import plan_traces
-from sweeps.tracing import JOB_BYTES, TraceRun, run_traces
+from sweeps.tracing import JOB_BYTES, TraceRun, nothing_to_trace, run_traces
 
 TEXTS = [f"prompt {i}" for i in range(40)]
 LOAD = replace(WORKLOAD, prompts=tuple(prompt_of(text) for text in TEXTS), concurrency=(1, 4), stream=False)
@@ -259,8 +259,9 @@ def nothing_traced(job: TrialJob) -> TrialOutcome:
     with TemporaryDirectory() as folder:
         outcome = traced(job, Path(folder))
     assert outcome.traced is not None
-    problems = tuple(f"prompt {prompt.prompt_id}: not traced: HTTP 400" for prompt in job.workload.prompts)
-    return replace(outcome, traced=replace(outcome.traced, segments=(), problems=problems))
+    reasons = {prompt.prompt_id: "not traced: HTTP 400" for prompt in job.workload.prompts}
+    problems = tuple(f"prompt {name}: {reason}" for name, reason in reasons.items())
+    return replace(outcome, traced=replace(outcome.traced, segments=(), problems=problems, untraceable=reasons))
 
 
 def test_a_job_without_a_traced_prompt_does_not_end_its_trace(tmp_path: Path) -> None:
@@ -269,10 +270,36 @@ def test_a_job_without_a_traced_prompt_does_not_end_its_trace(tmp_path: Path) ->
     found = run(pool, tmp_path)
     assert [trace.prompts for trace in found.traces] == [32, 40, 40, 40]
     assert (found.failures, len(found.traces[0].problems)) == ((), 9)
+    # why is kept: no later driver starts a server for them
     again = TracingPool(nothing_traced)
     left = run(again, tmp_path)
     assert [(trace.prompts, trace.failure) for trace in left.traces] == [(32, None)] + [(40, None)] * 3
-    assert len(again.jobs) == 1
+    assert left.traces[0].problems == found.traces[0].problems[1:]
+    assert (again.jobs, left.stopped) == ([], False)
+    assert nothing_to_trace([trace.plan for trace in left.traces]).traces == left.traces
+    assert left.traces[0].plan.to_json() | {"prompts_left": 0, "prompts_done": 32, "prompts_untraceable": 8} == (
+        left.traces[0].plan.to_json()
+    )
+    # a trace of a version that did not note them
+    (note,) = tmp_path.glob(f"*/{UNTRACEABLE_FILE}")
+    note.unlink()
+    plans = plan_traces(tmp_path, trace_configs(CONFIGS, context(), TraceChoice()), LOAD)
+    assert [len(plan.left) for plan in plans] == [8, 0, 0, 0]
+
+
+def test_the_first_prompts_are_noted_once_others_are_traced(tmp_path: Path) -> None:
+    pool = TracingPool(lambda job: nothing_traced(job) if len(pool.jobs) == 1 else None)
+    assert [trace.prompts for trace in run(pool, tmp_path).traces] == [8, 40, 40, 40]
+    again = TracingPool()
+    assert [trace.prompts for trace in run(again, tmp_path).traces] == [8, 40, 40, 40]
+    assert again.jobs == []
+
+
+def test_a_damaged_note_of_what_cannot_be_traced_is_named(tmp_path: Path) -> None:
+    for text in ("{", "[]", '{"a": 1}'):
+        (tmp_path / UNTRACEABLE_FILE).write_text(text)
+        with pytest.raises(InputError, match=f"{UNTRACEABLE_FILE}: damaged: "):
+            read_untraceable(tmp_path)
 
 
 def test_traces_of_which_no_prompt_can_be_traced_have_failed(tmp_path: Path) -> None:
