@@ -123,7 +123,7 @@ class SwitchingServer:
                     continue
                 if step.room == config or not self._history.room_failed(step.room, failure):
                     return failure
-                LOG.warning("launching with less room than for %s: %s", step.room.triple, failure.message)
+                LOG.warning("a server with room for %s failed, launching again: %s", step.room.triple, failure.message)
             elif step == "switch":
                 switched = self._switch(config, order)
                 if isinstance(switched, LaunchObservation):

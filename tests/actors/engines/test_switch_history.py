@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from server_specs import speculative
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from server_specs import baseline, speculative
 
 from actors.engines.live_control import NotSwitched
 from actors.engines.switch_history import SwitchHistory
 from results.failures import Failure, Kind
+from search_spaces.config import EngineConfig
 
 ROOM, SMALL = speculative(5, 4, 16), speculative(3, 4, 8)
 ELSEWHERE = replace(ROOM, layout=(0, 3, 7))
@@ -21,10 +25,12 @@ def failed(kind: Kind) -> Failure:
 
 def test_room_is_to_blame_only_where_less_of_it_starts() -> None:
     history = SwitchHistory()
-    assert history.room_failed(ROOM, failed("crash"))
-    assert history.room_problem(ROOM) == "a server with room for (5,4,16) failed: it was crash"
-    history.started(replace(SMALL, layout=(0, 3, 7)))
-    assert history.room_problem(ELSEWHERE) is None
+    assert history.room_failed(ROOM, failed("oom"))
+    assert history.room_problem(ROOM) == "a server with room for (5,4,16) failed: it was oom"
+    # the same layout has to start with less
+    for other in (replace(SMALL, layout=(0, 3, 7)), speculative(7, 8, 32), baseline(), replace(SMALL, tp_size=2)):
+        history.started(other)
+        assert history.room_problem(ELSEWHERE) is None, other
     history.started(SMALL)
     assert history.room_problem(ELSEWHERE) == history.room_problem(ROOM)
     # other flags and another TP size are other servers
@@ -36,8 +42,60 @@ def test_what_no_size_can_help_is_not_blamed_on_it() -> None:
     history = SwitchHistory()
     kinds: tuple[Kind, ...] = ("interrupted", "machine", "environment", "no_engine", "simulated", "port_in_use")
     assert not any(history.room_failed(ROOM, failed(kind)) for kind in kinds)
-    # a first server may be late for its cold disk
-    assert [history.room_failed(ROOM, failed("timeout")) for _ in range(2)] == [False, True]
+    assert history.room_problem(ROOM) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "launch_again"), [("timeout", False), ("crash", True)], ids=["cold disk: retried", "never retried"]
+)
+def test_what_may_pass_is_held_against_a_room_when_it_comes_twice_in_a_row(kind: Kind, launch_again: bool) -> None:
+    history = SwitchHistory()
+    for _ in range(3):
+        assert history.room_failed(ROOM, failed(kind)) is launch_again
+        assert history.room_problem(ROOM) is None
+        history.started(ROOM)
+    for again in (launch_again, True):
+        assert history.room_failed(ROOM, failed(kind)) is again
+    assert history.room_problem(ROOM) == f"a server with room for (5,4,16) failed: it was {kind}"
+
+
+def test_a_size_that_has_started_is_never_too_large_for_other_layouts() -> None:
+    history = SwitchHistory()
+    history.started(ELSEWHERE)
+    # memory may still be held by the server before
+    assert history.room_failed(ROOM, failed("oom"))
+    assert history.room_problem(ROOM) is None
+    assert history.room_failed(ROOM, failed("oom"))
+    history.started(SMALL)
+    assert (history.room_problem(ROOM) is None, history.room_problem(ELSEWHERE)) == (False, None)
+
+
+def test_room_that_starts_after_all_is_made_again() -> None:
+    """It is launched where it is a setting itself."""
+    history = SwitchHistory()
+    assert history.room_failed(ROOM, failed("oom"))
+    history.started(SMALL)
+    assert history.room_problem(ELSEWHERE) is not None
+    history.started(ROOM)
+    assert (history.room_problem(ROOM), history.room_problem(ELSEWHERE)) == (None, None)
+
+
+KINDS: tuple[Kind, ...] = ("bad_config", "oom", "crash", "mismatch", "timeout", "machine")
+SEEN = st.lists(st.tuples(st.sampled_from([ROOM, ELSEWHERE, SMALL, baseline()]), st.sampled_from([None, *KINDS])))
+
+
+@given(before=SEEN, kinds=st.lists(st.sampled_from(KINDS), min_size=2, max_size=2))
+def test_after_whatever_was_seen_room_is_launched_at_most_twice(
+    before: list[tuple[EngineConfig, Kind | None]], kinds: list[Kind]
+) -> None:
+    history = SwitchHistory()
+    for config, kind in before:
+        if kind is None:
+            history.started(config)
+        else:
+            history.room_failed(config, failed(kind))
+    again = [history.room_failed(ROOM, failed(kind)) for kind in kinds]
+    assert not all(again) or history.room_problem(ROOM) is not None
 
 
 def test_two_failed_switches_in_a_row_end_switching() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server_specs import fake_spec, speculative
+from server_specs import baseline, fake_spec, speculative
 from tiny_models import TinyPair
 
 from actors.engines import live_control, switching_server
@@ -178,10 +178,18 @@ def test_room_that_does_not_fit_says_nothing_of_the_setting(bench: Bench) -> Non
     server.close()
     later = bench.server(**TOO_LARGE)
     assert applied(later, replace(SECOND, layout=(0, 3, 7))).server_starts == 1
+    assert applied(later, baseline()).server_starts == 1
     # the setting that is as large itself fails by itself
     failure = later.apply(THIRD)
     assert isinstance(failure, Failure)
     assert (failure.kind, failure.server_starts) == ("oom", 1)
+
+
+def test_room_whose_server_crashes_once_is_launched_again(bench: Bench) -> None:
+    server = bench.server(on_order="obey", mode="port_in_use_once", log="NCCL error: unhandled system error")
+    tree = applied(server, SECOND)
+    assert (tree.server_starts, tree.switch_s is not None, tree.pools) == (2, True, POOLS)
+    assert applied(server, replace(FIRST, layout=(1, 3, 6))).server_starts == 0
 
 
 def test_a_setting_that_fails_beside_its_room_fails_by_its_own_fault(bench: Bench) -> None:
