@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,15 +71,25 @@ async def ask_prompts(
     num_steps: int,
     name: str,
     failure_now: FailureNow,
+    broken_before: Collection[str] = (),
 ) -> Answers | Failure:
     """Send every prompt, at most `concurrency` at once, and flush the server, so that their trace is on the disk.
 
     Request ids are those of the prompts with `name` behind them. A Failure when the server died, when it did not
     answer `concurrency` requests in a row (at least LEAST_PATIENCE), or when it answers none and refuses not all.
+    Prompts (ids) that were `broken_before` say nothing about the server if they break again.
     """
     timeout = aiohttp.ClientTimeout(total=workload.request_timeout_s)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
-        asking = _Asking(session, base_url, workload, num_steps, name, patience=max(concurrency, LEAST_PATIENCE))
+        asking = _Asking(
+            session,
+            base_url,
+            workload,
+            num_steps,
+            name,
+            patience=max(concurrency, LEAST_PATIENCE),
+            broken_before=broken_before,
+        )
         gate = asyncio.Semaphore(concurrency)
         asked = await asyncio.gather(*(asking.ask(gate, prompt) for prompt in prompts))
         found = Answers(
@@ -87,21 +97,23 @@ async def ask_prompts(
             refused=tuple(one for one in asked if isinstance(one, NoAnswer) and one.reason == "refused"),
             broken=tuple(one for one in asked if isinstance(one, NoAnswer) and one.reason != "refused"),
         )
-        broken = asking.broken
-        failure = await _death(failure_now, broken) if broken else None
+        disconnected = any(one.reason == "connection" for one in asking.broken)
+        failure = await _death(failure_now, DEATH_GRACE_S if disconnected else 0.0) if asking.broken else None
+        broken = [one for one in asking.broken if one.prompt.prompt_id not in broken_before]
         if failure is None and broken and (asking.has_given_up or not found.answers):
             failure = _failure(broken)
         if failure is None:
             trouble = await flush_when_idle(session, base_url, timeout_s=FLUSH_TIMEOUT_S)
             if trouble:
                 message = _one_line(f"the traced server did not flush: {trouble}")
-                failure = failure_now() or Failure(phase="measure", kind="client", message=message)
+                died = await _death(failure_now, DEATH_GRACE_S)
+                failure = died or Failure(phase="measure", kind="client", message=message)
     return found if failure is None else dataclasses.replace(failure, phase="measure")
 
 
 class _Asking:
     """Requests of one batch. `broken` are those that failed without a refusal, in the order of their ends; after too
-    many in a row it `has_given_up`, and the rest is not sent."""
+    many in a row it `has_given_up` for good, whatever comes of those in flight, and the rest is not sent."""
 
     def __init__(
         self,
@@ -112,15 +124,14 @@ class _Asking:
         name: str,
         *,
         patience: int,
+        broken_before: Collection[str],
     ) -> None:
         self._session, self._url, self._workload = session, base_url + workload.endpoint, workload
         self._num_steps, self._name, self._patience = num_steps, name, patience
+        self._broken_before = broken_before
         self._in_a_row = 0
         self.broken: list[NoAnswer] = []
-
-    @property
-    def has_given_up(self) -> bool:
-        return self._in_a_row >= self._patience
+        self.has_given_up = False
 
     async def ask(self, gate: asyncio.Semaphore, prompt: Prompt) -> TracedAnswer | NoAnswer:
         """Some tokens more than the answer has: the last round's drafts are judged by what would have followed.
@@ -138,8 +149,9 @@ class _Asking:
             if isinstance(answer, TracedAnswer):
                 self._in_a_row = 0
             elif answer.reason != "refused":
-                self._in_a_row += 1
                 self.broken.append(answer)
+                self._in_a_row += prompt.prompt_id not in self._broken_before
+                self.has_given_up = self.has_given_up or self._in_a_row >= self._patience
             return answer
 
     async def _send(self, prompt: Prompt, request_id: str, tokens: int) -> TracedAnswer | NoAnswer:
@@ -176,9 +188,8 @@ def _answer(prompt: Prompt, request_id: str, content: dict[str, Any]) -> TracedA
     )
 
 
-async def _death(failure_now: FailureNow, broken: Sequence[NoAnswer]) -> Failure | None:
-    """The cause of the server's death, waited for where a connection broke."""
-    grace_s = DEATH_GRACE_S if any(one.reason == "connection" for one in broken) else 0.0
+async def _death(failure_now: FailureNow, grace_s: float) -> Failure | None:
+    """The cause of the server's death, waited for this long."""
     deadline = time.monotonic() + grace_s
     while (failure := failure_now()) is None and time.monotonic() < deadline:
         await asyncio.sleep(_DEATH_POLL_S)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Protocol
 
 from actors.load.workload import Prompt, Workload
 from actors.sglang_plugin.orders import TraceOrder
-from actors.trace_requests import Answers, TracedAnswer, ask_prompts
+from actors.trace_requests import Answers, NoAnswer, TracedAnswer, ask_prompts
 from results.failures import Failure, Kind
 from results.observations import LaunchObservation
 from results.pool_trace_file import PoolTraceFile
@@ -36,7 +37,7 @@ from search_spaces.errors import InputError
 LOG = logging.getLogger(__name__)
 
 MAX_PASSES = 3
-"""How often a prompt is traced before it is given up. The second pass knows the text, so its poison cannot hit."""
+"""How often a prompt is asked for before it is given up. Once its text is known, no poison can hit it."""
 
 
 class TracingEngine(Protocol):
@@ -153,22 +154,29 @@ class _Run:
         numbers = [int(found[1]) for file in folder.iterdir() if (found := re.fullmatch(r"(\d+)\.pools", file.name))]
         self._segments = max(numbers, default=0)
         self._texts: dict[str, tuple[int, ...]] = {key: tuple(ids) for key, ids in request.expected.items()}
+        self._unanswered: dict[str, NoAnswer] = {}  # prompts of the batch, by id
+        self._gaps: Counter[str] = Counter()  # passes that left positions out, by prompt id
 
     def trace_batch(self, prompts: Sequence[Prompt]) -> Failure | None:
-        """Trace the prompts, those with gaps again with a poison that their text does not hold."""
+        """Trace the prompts: those with gaps again, with a poison that their text does not hold, and those without an
+        answer, unless they took all the time that a request may take."""
+        self._unanswered = {}
         for _ in range(MAX_PASSES):
-            gaps = self._pass(prompts)
-            if isinstance(gaps, Failure):
-                return gaps
-            if not gaps:
-                return None
-            prompts = gaps
-        for prompt in prompts:
-            self._give_up(prompt, f"positions missing after {MAX_PASSES} passes")
+            again = self._pass(prompts)
+            if isinstance(again, Failure):
+                return again
+            prompts = again
+            if not prompts:
+                break
+        for broken in self._unanswered.values():
+            self._note(f"prompt {broken.prompt.prompt_id}: {broken.problem}")
+        for prompt in (prompt for prompt in prompts if prompt.prompt_id not in self._unanswered):
+            lasting = self._gaps[prompt.prompt_id] == MAX_PASSES
+            self._give_up(prompt, f"positions missing after {MAX_PASSES} passes", lasting=lasting)
         return None
 
     def _pass(self, prompts: Sequence[Prompt]) -> list[Prompt] | Failure:
-        """Note every prompt that came out whole; returns the others."""
+        """Note every prompt that came out whole; returns those to be asked for again."""
         self._segments += 1
         file = self._folder / f"{self._segments:04d}.pools"
         left = self._request.max_bytes - sum(old.stat().st_size for old in self._folder.glob("*.pools"))
@@ -185,9 +193,13 @@ class _Run:
             return asked
         for refusal in asked.refused:
             self._give_up(refusal.prompt, refusal.problem)
-        for broken in asked.broken:
-            self._note(f"prompt {broken.prompt.prompt_id}: {broken.problem}")
-        return self._keep(file, asked.answers) if asked.answers else []
+        self._unanswered = {key: one for key, one in self._unanswered.items() if one.reason == "timeout"}
+        self._unanswered |= {one.prompt.prompt_id: one for one in asked.broken}
+        gaps = self._keep(file, asked.answers) if asked.answers else []
+        if isinstance(gaps, Failure):
+            return gaps
+        self._gaps.update(prompt.prompt_id for prompt in gaps)
+        return [*gaps, *(one.prompt for one in asked.broken if one.reason != "timeout")]
 
     def _keep(self, file: Path, answers: Sequence[TracedAnswer]) -> list[Prompt] | Failure:
         """Note the answers that are whole in a finished segment; returns the prompts of the others."""
@@ -230,6 +242,7 @@ class _Run:
             num_steps=triple.num_steps,
             name=str(self._segments),
             failure_now=self._engine.failure_now,
+            broken_before=self._unanswered,
         )
 
     def _length(self, prompt: Prompt, ids: Sequence[int]) -> int:
@@ -257,8 +270,10 @@ class _Run:
         if differs:
             self._note(f"prompt {answer.prompt.prompt_id}: another text from token {differs[0]} on")
 
-    def _give_up(self, prompt: Prompt, reason: str) -> None:
-        self.untraceable[prompt.prompt_id] = reason
+    def _give_up(self, prompt: Prompt, reason: str, *, lasting: bool = True) -> None:
+        """`lasting`: another call would end the same."""
+        if lasting:
+            self.untraceable[prompt.prompt_id] = reason
         self._note(f"prompt {prompt.prompt_id}: {reason}")
 
     def _note(self, problem: str) -> None:

@@ -103,6 +103,100 @@ def test_one_request_that_breaks_is_a_problem_of_its_prompt(
     assert (outcome.prompts, len(outcome.problems), outcome.untraceable) == (7, 1, {})
 
 
+@pytest.mark.parametrize("status", [0, 429, 503])
+def test_what_breaks_once_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    monkeypatch.setattr(trace_requests, "DEATH_GRACE_S", 0.01)
+    broke: set[str] = set()
+
+    def refuse(body: dict[str, Any]) -> int:
+        if body["text"] not in (TEXTS[1], TEXTS[4]) or body["text"] in broke:
+            return 200
+        broke.add(body["text"])
+        return status
+
+    with TracingServer(refuse=refuse) as server:
+        _point(trace_workload(server, asked(), tmp_path))
+
+
+def test_many_prompts_that_always_break_are_problems_while_others_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every second one; asked again they break in a row, which says nothing new about the server."""
+    monkeypatch.setattr(trace_requests, "DEATH_GRACE_S", 0.01)
+    bad, sent = TEXTS[::2], list[str]()
+
+    def refuse(body: dict[str, Any]) -> int:
+        sent.append(body["text"])
+        return 500 if body["text"] in bad else 200
+
+    with TracingServer(refuse=refuse) as server:
+        outcome = trace_workload(server, asked(concurrency=1), tmp_path)
+    assert isinstance(outcome, TraceOutcome)
+    assert (outcome.prompts, len(outcome.problems), outcome.untraceable) == (4, 4, {})
+    assert [sent.count(text) for text in TEXTS] == [3, 1] * 4
+
+
+def test_a_prompt_that_takes_all_its_time_is_not_asked_again(tmp_path: Path) -> None:
+    sent: list[str] = []
+
+    def refuse(body: dict[str, Any]) -> int:
+        sent.append(body["text"])
+        if body["text"] != TEXTS[2]:
+            return 200
+        time.sleep(0.6)
+        return 0
+
+    with TracingServer(refuse=refuse) as server:
+        outcome = trace_workload(server, asked(timeout_s=0.3), tmp_path)
+    assert isinstance(outcome, TraceOutcome)
+    assert outcome.problems == (f"prompt {prompt_of(TEXTS[2]).prompt_id}: not traced: no answer within 0.3 s",)
+    assert (outcome.prompts, outcome.untraceable, sent.count(TEXTS[2])) == (7, {}, 1)
+
+
+def test_a_server_that_is_given_up_has_failed_whatever_was_in_flight(tmp_path: Path) -> None:
+    """Four break beside a slow one, whose answer does not turn the prompts that were not sent into a success."""
+
+    def refuse(body: dict[str, Any]) -> int:
+        if body["text"] != TEXTS[0]:
+            return 503
+        time.sleep(0.5)
+        return 200
+
+    with TracingServer(refuse=refuse) as server:
+        outcome = trace_workload(server, asked(concurrency=4), tmp_path)
+    assert isinstance(outcome, Failure)
+    assert outcome.kind == "client"
+    assert "traced requests failed, the last with: HTTP 503" in outcome.message
+
+
+def test_a_server_that_dies_before_it_has_flushed_is_said_to_have_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All prompts are answered; the guard sees the end a little later than the refused flush."""
+    flushed_at_s: list[float] = []
+
+    async def refused(*_: object, **__: object) -> str:
+        flushed_at_s.append(time.monotonic())
+        return "connection refused"
+
+    monkeypatch.setattr(trace_requests, "flush_when_idle", refused)
+    with TracingServer() as server:
+
+        def failure_now() -> Failure | None:
+            if not flushed_at_s or time.monotonic() < flushed_at_s[0] + 0.3:
+                return None
+            return Failure(phase="ready", kind="oom", message="out of memory")
+
+        server.failure_now = failure_now  # type: ignore[method-assign]
+        outcome = trace_workload(server, asked(), tmp_path / "dies")
+        assert outcome == Failure(phase="measure", kind="oom", message="out of memory", server_starts=1)
+        monkeypatch.setattr(trace_requests, "DEATH_GRACE_S", 0.01)
+        server.failure_now = lambda: None  # type: ignore[method-assign]
+        alive = trace_workload(server, asked(), tmp_path / "lives")
+    assert isinstance(alive, Failure)
+    assert alive.message == "the traced server did not flush: connection refused"
+
+
 @pytest.mark.parametrize(("status", "why"), [(0, "connection: "), (500, "HTTP 500: "), (429, "HTTP 429: ")])
 def test_a_server_that_breaks_every_request_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, why: str
