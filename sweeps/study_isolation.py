@@ -20,6 +20,7 @@ from results.objective import Objective
 from results.ranking import rank
 from results.store import StudyFolder
 from results.study_surface import traces_path
+from search_spaces.errors import EnvironmentProblem
 from sweeps.account import Account, trace_loads
 from sweeps.continuation import check_models
 from sweeps.corner_trials import matched_workload, plan_corners, run_corner_trials, trials_to_run
@@ -184,24 +185,27 @@ class StudyIsolation:
     def _trace(
         self, plans: Sequence[PlannedTrace], pool: Pool, observer: Observer, stop: StopRequest, account: Account
     ) -> None:
-        """What a trace fails for is said; the verdicts then do without it."""
+        """What a trace fails for is said, also where no trace could succeed here; the verdicts then do without it."""
         if not plans or stop.requested:
             return
         tp_size, workload = plans[0].config.tp_size, self.workload
-        with account.open(self.folder) as opened:
-            run_traces(
-                plans,
-                pool=pool,
-                traces=traces_path(self.folder),
-                workload=workload,
-                target=self.sweep.context.target,
-                expected=known_texts(self.folder.records(), self.folder.rows, workload.workload_id, tp_size),
-                stop=stop,
-                retries=self.spec.budget.retries,
-                say=observer.said,
-                heartbeat=opened.beat,
-                may_begin=opened.may_begin,
-            )
+        try:
+            with account.open(self.folder) as opened:
+                run_traces(
+                    plans,
+                    pool=pool,
+                    traces=traces_path(self.folder),
+                    workload=workload,
+                    target=self.sweep.context.target,
+                    expected=known_texts(self.folder.records(), self.folder.rows, workload.workload_id, tp_size),
+                    stop=stop,
+                    retries=self.spec.budget.retries,
+                    say=observer.said,
+                    heartbeat=opened.beat,
+                    may_begin=opened.may_begin,
+                )
+        except EnvironmentProblem as problem:
+            observer.said(f"nothing more is traced at tp {tp_size}: {problem}")
 
     def _wants_probe(self, probe: bool | None) -> bool:
         return self.can_launch and (self.request.probe if probe is None else probe)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from isolation_doubles import SUSPECT, ProbingPool, isolation, measure, run, server, study_place
+from search_doubles import Events, fail
 from trial_builders import WORKLOAD
 
+from actors.job import TrialOutcome
+from results.failures import Failure
 from results.study_surface import traces_path
 from results.trace_launches import read_trace_launches
 from results.traces import TracedPrompt, TraceFacts, append_prompts, write_facts
 from sweeps.home import StudyPlace
+from sweeps.interrupts import StopRequest
 from sweeps.isolation_view import plan_json, show_plan
 
 place = pytest.fixture(study_place)
@@ -53,6 +57,35 @@ def test_traces_at_both_tp_sizes_are_made_once_beside_the_probes(place: StudyPla
     again = isolation(place, trace=True).plan()
     assert (again.traces, again.needs_servers) == ((), False)
     assert [job.ended for job in read_trace_launches(traces_path(place.records)).jobs] == [True, True]
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_verdicts_do_without_traces_that_cannot_be_made_here(place: StudyPlace, failing: int) -> None:
+    """A node without SGLang: no trace of that size could succeed, but everything else is measured."""
+    measure(place, server(), "t0000")
+    measure(place, SUSPECT, "t0001")
+    found, events = isolation(place, trace=True), Events()
+    done = found.run(found.plan(), NoSglang(tp_size=failing), events, StopRequest())
+    assert done is not None
+    assert len(done.feeds) == 2
+    assert [line for kind, line in events.seen if kind == "said" and "nothing more" in line] == [
+        f"nothing more is traced at tp {failing}: trace of layout 2,16,29, tp {failing}, topk 1, 1 steps: no SGLang"
+    ]
+    isolated = found.conclude(done)
+    assert isolated.case.agreements == ()
+    assert (place.folder / "isolate.json").exists()
+
+
+@dataclass
+class NoSglang(ProbingPool):
+    """Traces at one TP size land on a node where SGLang is missing."""
+
+    tp_size: int = 0
+
+    def wait(self, timeout_s: float) -> list[TrialOutcome]:
+        if self.running and self.running[-1].trace is not None and self.running[-1].config.tp_size == self.tp_size:
+            return [fail(self.running.pop(), Failure(phase="launch", kind="no_engine", message="no SGLang"))]
+        return super().wait(timeout_s)
 
 
 def test_nothing_is_traced_unasked_or_at_tp_1(place: StudyPlace) -> None:
