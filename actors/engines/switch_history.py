@@ -25,7 +25,7 @@ class SwitchHistory:
     that costs them a few starts of servers with room, which their records count."""
 
     heard: bool = False  # some rank has answered an order once: the plugin loads
-    _in_a_row: int = 0
+    _failed_switches: int = 0  # in a row
     _last_reason: str = ""
     _for_good: dict[Flags, str] = field(default_factory=dict)
     _started: set[Size] = field(default_factory=set)
@@ -33,21 +33,26 @@ class SwitchHistory:
     _too_large: dict[EngineConfig, str] = field(default_factory=dict)
     _too_large_in_any_layout: dict[Size, str] = field(default_factory=dict)
 
-    def distrust(self, config: EngineConfig) -> str | None:
-        """Why a server of this configuration is not to be switched; None while it may be tried."""
-        if self._in_a_row >= MAX_FAILED_SWITCHES:
+    def distrust(self, config: EngineConfig, *, ordered: bool = False) -> str | None:
+        """Why a server of this configuration is not to be switched; None while it may be tried.
+
+        What is `ordered` to trace or record is tried whatever became of other switches, which fail mostly for the
+        memory of their CUDA graphs: it has none.
+        """
+        if not ordered and self._failed_switches >= MAX_FAILED_SWITCHES:
             return self._last_reason
         return self._for_good.get(config.flags)
 
-    def switched(self) -> None:
-        self._in_a_row = 0
+    def switched(self, *, ordered: bool) -> None:
+        if not ordered:
+            self._failed_switches = 0
 
     def not_switched(self, failed: NotSwitched, config: EngineConfig, *, ordered: bool) -> None:
         """A full disk says nothing about switching, and a trace or a probe that fails says nothing about the rest."""
         if failed.for_good:
             self._for_good[config.flags] = failed.reason
         elif not failed.of_machine and not ordered:
-            self._in_a_row, self._last_reason = self._in_a_row + 1, failed.reason
+            self._failed_switches, self._last_reason = self._failed_switches + 1, failed.reason
 
     def room_failed(self, room: EngineConfig, failure: Failure) -> bool:
         """Whether to launch again instead of giving up. What may pass (see `_may_pass`) is held against the room only

@@ -19,7 +19,7 @@ from actors.engines.rooms import Rooms
 from actors.engines.server_spec import ServerSpec
 from actors.engines.sglang_server import SglangServer
 from actors.engines.switch_history import SwitchHistory
-from actors.engines.switch_plan import Launch, Running, next_step
+from actors.engines.switch_plan import Running, next_step
 from actors.sglang_plugin.orders import ProbeOrder, TraceOrder
 from results.failures import Failure, Kind
 from results.observations import LaunchObservation
@@ -35,8 +35,8 @@ class SwitchingServer:
     Where SGLang would choose other arguments for a server with room than for the one that is asked, or where a server
     with room fails for what may be its size, one with less room is launched, in the end the one that is asked, and its
     findings say why; `triples` are those of the sweep (see `Rooms`). A failed switch becomes a launch of what is asked,
-    whose findings say why. Whether the next server is switched at all, `history` says. Whatever comes of it, every
-    server start is counted in what is returned.
+    whose findings say why, a failed trace or probe a failure. Whether the next server is switched at all, `history`
+    says. Whatever comes of it, every server start is counted in what is returned.
     """
 
     def __init__(
@@ -103,47 +103,35 @@ class SwitchingServer:
         return self._steps_into(config, order).counted(self._server.starts - before)
 
     def _steps_into(self, config: EngineConfig, order: TraceOrder | ProbeOrder | None) -> LaunchObservation | Failure:
-        """Step by step. It ends: room only gets smaller, and after a failed switch `config` itself is launched."""
+        """Step by step. It ends: a room is launched twice at most, and after a failed switch `config` itself."""
         if self._server.failure_now() is not None:
             self._running = None
-        failed: NotSwitched | None = None
-        launched: Launch | None = None
-        less: str | None = None
+        ordered, why_launched = order is not None, self._forbidden(config)
+        distrust = why_launched or self._history.distrust(config, ordered=ordered)
+        if order is not None and distrust is not None:
+            return _not_obeyed(order, NotSwitched(reason=distrust))
+        told: list[str] = []  # of this trial only: those that are switched to later were not launched
         while True:
-            distrust = failed.reason if failed is not None else self._distrust(config)
-            if order is not None and distrust is not None:
-                return _not_obeyed(order, failed or NotSwitched(reason=distrust))
-            step = next_step(
-                self._running, config, ordered=order is not None, trusted=distrust is None, rooms=self._rooms
-            )
-            if isinstance(step, Launch):
-                launched, less = step, step.less or less
-                failure = self._launch(step.room)
-                if failure is None:
-                    continue
-                if step.room == config or not self._history.room_failed(step.room, failure):
-                    return failure
-                LOG.warning("a server with room for %s failed, launching again: %s", step.room.triple, failure.message)
-            elif step == "switch":
+            step = next_step(self._running, config, ordered=ordered, trusted=distrust is None, rooms=self._rooms)
+            if step == "keep":
+                assert self._running is not None
+                return _with_findings(self._running.launch, *told)
+            if step == "switch":
                 switched = self._switch(config, order)
                 if isinstance(switched, LaunchObservation):
-                    break
-                failed = switched
-            else:
-                assert self._running is not None
-                switched = self._running.launch
-                break
-        if launched is None:
-            return switched
-        # of this trial only: those that are switched to later were not launched
-        why = self._forbidden(config) if failed is None else failed.reason
-        told = [] if why is None else [f"launched anew: {why}"]
-        told += [] if less is None else [f"launched with less room: {less}"]
-        return _with_findings(switched, *told)
-
-    def _distrust(self, config: EngineConfig) -> str | None:
-        """Why a server of this configuration is launched and not switched; None where it may be."""
-        return self._forbidden(config) or self._history.distrust(config)
+                    return _with_findings(switched, *told)
+                if order is not None:
+                    return _not_obeyed(order, switched)
+                distrust = why_launched = switched.reason
+                continue
+            told += [] if why_launched is None else [f"launched anew: {why_launched}"]
+            told += [] if step.less is None else [f"launched with less room: {step.less}"]
+            failure = self._launch(step.room)
+            if failure is None:
+                continue
+            if step.room == config or not self._history.room_failed(step.room, failure):
+                return failure
+            LOG.warning("a server with room for %s failed, launching again: %s", step.room.triple, failure.message)
 
     def _forbidden(self, config: EngineConfig) -> str | None:
         """Why no server of this configuration is ever switched; None without such a reason."""
@@ -179,7 +167,7 @@ class SwitchingServer:
             LOG.warning("switch failed: %s", switched.reason)
             self._history.not_switched(switched, config, ordered=order is not None)
             return switched
-        self._history.switched()
+        self._history.switched(ordered=order is not None)
         self._running = Running(room=running.room, config=config, launch=launch, ordered=order is not None)
         if not switched.not_freed:
             return launch
@@ -244,4 +232,5 @@ def _not_obeyed(order: TraceOrder | ProbeOrder, failed: NotSwitched) -> Failure:
 
 
 def _with_findings(launch: LaunchObservation, *findings: str) -> LaunchObservation:
-    return replace(launch, findings=(*launch.findings, *findings))
+    """Each of them once."""
+    return replace(launch, findings=(*launch.findings, *dict.fromkeys(findings)))

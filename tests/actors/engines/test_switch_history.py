@@ -102,16 +102,19 @@ def test_two_failed_switches_in_a_row_end_switching() -> None:
     history = SwitchHistory()
     for _ in range(3):
         history.not_switched(BUSY, ROOM, ordered=False)
-        history.switched()
+        history.switched(ordered=False)
     history.not_switched(replace(BUSY, of_machine=True), ROOM, ordered=False)
     history.not_switched(BUSY, ROOM, ordered=True)
     history.not_switched(BUSY, ROOM, ordered=False)
+    history.switched(ordered=True)
     assert history.distrust(ROOM) is None
     history.not_switched(replace(BUSY, reason="busy again"), ROOM, ordered=False)
-    assert history.distrust(SMALL) == "busy again"
+    assert (history.distrust(SMALL), history.distrust(SMALL, ordered=True)) == ("busy again", None)
 
 
 def test_a_reason_for_good_holds_for_servers_with_the_same_flags() -> None:
     history, overlapping = SwitchHistory(), replace(SMALL, flags=(("enable_two_batch_overlap", True),))
     history.not_switched(NotSwitched(reason="never", for_good=True), overlapping, ordered=True)
-    assert (history.distrust(overlapping), history.distrust(SMALL)) == ("never", None)
+    for ordered in (False, True):
+        assert history.distrust(overlapping, ordered=ordered) == "never"
+        assert history.distrust(SMALL, ordered=ordered) is None
