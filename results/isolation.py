@@ -121,10 +121,11 @@ def _attribution(case: IsolationCase) -> tuple[Attribution | None, tuple[Group, 
 def _rows(case: IsolationCase) -> list[ExternalRow]:
     rows: list[ExternalRow] = []
     ends = {frozenset[Group](): "suspect", frozenset(case.differing): "reference"}
+    flags = dict.fromkeys(name for measured in case.corners.values() for name, _ in measured.config.flags)
     for corner, measured in case.corners.items():
         role: Any = ends.get(corner)
         label = config_words(measured.config)
-        row = corner_row(measured, case.target, label=label, role=role, trained=case.trained)
+        row = corner_row(measured, case.target, label=label, role=role, trained=case.trained, all_flags=flags)
         if row is not None:
             rows.append(row)
     return [*rows, *case.more_rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from results.corners import PARALLEL_FLAGS, MeasuredCorner
 from results.external_row import ExternalRow, Role
@@ -25,9 +25,18 @@ def config_words(config: EngineConfig) -> str:
 
 
 def corner_row(
-    corner: MeasuredCorner, target: TargetFacts, *, label: str, role: Role | None, trained: TrainedOn | None
+    corner: MeasuredCorner,
+    target: TargetFacts,
+    *,
+    label: str,
+    role: Role | None,
+    trained: TrainedOn | None,
+    all_flags: Collection[str] = (),
 ) -> ExternalRow | None:
-    """One measured corner; None when it has no numbers. Only given taps count as known, inferred ones do not."""
+    """One measured corner; None when it has no numbers. Only given taps count as known, inferred ones do not.
+
+    `all_flags` are the flags of all corners: of those that this one has not it is known that they were not set.
+    """
     cell, record = corner.cell, corner.records[0] if corner.records else None
     if cell is None or record is None or corner.config.triple is None:
         return None
@@ -36,7 +45,7 @@ def corner_row(
     numbers = (triple.num_steps, triple.eagle_topk, triple.num_draft_tokens)
     if role == "suspect" and asked is not None and None not in (asked.num_steps, asked.eagle_topk):
         numbers = (asked.num_steps or 0, asked.eagle_topk or 0, asked.num_draft_tokens or numbers[2])
-    flags = dict(corner.config.flags)
+    flags = dict.fromkeys(all_flags) | dict(corner.config.flags)
     launch = record.launch
     name, _, value = ("" if launch is None else launch.simulated or "").partition("=")
     simulated = {name: value} if name else {}
@@ -65,7 +74,7 @@ def corner_row(
         cached_token_share=_cached(cell),
         prompt_set=cell.workload_id,
         num_prompts=len(corner.pairs),
-        flags={k: v for k, v in corner.config.flags if k not in PARALLEL_FLAGS} | simulated,
+        flags={k: v for k, v in flags.items() if k not in PARALLEL_FLAGS} | simulated,
         source=record.trial_id,
     )
 

@@ -7,43 +7,7 @@ from dataclasses import dataclass
 
 from results.attribution import GROUPS, Corner, Group, corners
 from results.explain.reading import Reading
-from results.stats.effects import Answer
-
-
-def group_value(reading: Reading, group: Group) -> tuple[object, ...]:
-    """A reading's value of one of the three groups."""
-    return {"config": reading.config, "layout": reading.layout, "parallelism": reading.parallelism}[group]
-
-
-def is_known(reading: Reading, group: Group) -> bool:
-    """Whether a row says anything about a group. An absent tp size is SGLang's default of 1, hence known."""
-    if group == "config":
-        return reading.triple is not None or any(value is not None for value in reading.asked)
-    return group == "parallelism" or reading.layout_known
-
-
-def same(first: Reading, second: Reading, group: Group) -> Answer:
-    """Whether two rows are equal in a group: undecided when only one of them names it, or each in another way.
-
-    What neither names is taken to be equal: rows that leave out the same thing usually share it.
-    """
-    named = is_known(first, group), is_known(second, group)
-    if not any(named):
-        return "yes"
-    one, other = group_value(first, group), group_value(second, group)
-    if not all(named) or (group == "layout" and one[0] != other[0]):
-        return "undecided"
-    return "yes" if one == other else "no"
-
-
-def differing(first: Reading, second: Reading) -> tuple[Group, ...]:
-    """The groups in which two rows are known to differ."""
-    return tuple(group for group in GROUPS if same(first, second, group) == "no")
-
-
-def unsure(first: Reading, second: Reading) -> tuple[Group, ...]:
-    """The groups in which two rows may differ or not."""
-    return tuple(group for group in GROUPS if same(first, second, group) == "undecided")
+from results.explain.sameness import differing, is_known, same, unsure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,12 @@ position; of these two only a parallelism fault changes with TP at a fixed layou
 from __future__ import annotations
 
 from results.attribution import Group
-from results.explain.cases import Case, is_known
+from results.explain.cases import Case
 from results.explain.comparison import compare, largest_spread
 from results.explain.evidence import Evidence, health, uncertain
 from results.explain.layouts import show
 from results.explain.reading import Reading
+from results.explain.sameness import is_known
 from results.explain.unrunnable import how_to_feed, numbers_refused, states_unfed
 from search_spaces.config import Taps
 from search_spaces.layouts import one_apart

@@ -8,11 +8,12 @@ from typing import Any
 
 from results.attribution import GROUPS, Group
 from results.explain import causes, conditions, heads, truth
-from results.explain.cases import Case, build_case, group_value, is_known
+from results.explain.cases import Case, build_case
 from results.explain.comparison import DIFFERENT, EQUAL, compare, prompt_noise
 from results.explain.evidence import Evidence, health
 from results.explain.gap import describe, is_offline, shares
 from results.explain.reading import Reading, read
+from results.explain.sameness import is_known
 from results.explain.unsplit import unsplit
 from results.external_row import ExternalRow
 from results.stats.effects import Answer
@@ -220,7 +221,7 @@ def _by_share(group: Group, case: Case, share: Share) -> tuple[Answer, str]:
 def _shifted(case: Case) -> bool:
     assert case.suspect is not None
     assert case.reference is not None
-    first, second = (group_value(reading, "layout")[1] for reading in (case.suspect, case.reference))
+    first, second = (reading.layout[1] for reading in (case.suspect, case.reference))
     return isinstance(first, tuple) and isinstance(second, tuple) and one_apart(first, second)
 
 

@@ -74,8 +74,12 @@ class Reading:
     @property
     def config(self) -> tuple[Any, ...]:
         """The group C: the triple (effective) and further server flags."""
-        flags = tuple(sorted((k, str(v)) for k, v in self.row.flags.items() if k not in _NOT_CONFIG))
-        return (self.triple or self.asked, flags)
+        return (self.triple or self.asked, tuple(sorted(self.flags.items())))
+
+    @property
+    def flags(self) -> dict[str, str]:
+        """Further server flags, as far as they belong to the group C."""
+        return {name: str(value) for name, value in self.row.flags.items() if name not in _NOT_CONFIG}
 
     @property
     def layout(self) -> tuple[Any, ...]:

@@ -8,13 +8,9 @@ from results.attribution import Group
 from results.explain.cases import Case
 from results.explain.comparison import compare
 from results.explain.evidence import Evidence, health
+from results.explain.sameness import same_numbers, unnamed_flags
 from results.stats.effects import Answer
 from results.verdicts import CauseVerdict
-
-_FIELDS: dict[Group, str] = {
-    "config": "three numbers (num_steps, eagle_topk, num_draft_tokens)",
-    "layout": "layout (layout_ids or layout_taps)",
-}
 
 
 def unsplit(group: Group, case: Case, direct: Evidence) -> CauseVerdict:
@@ -22,7 +18,7 @@ def unsplit(group: Group, case: Case, direct: Evidence) -> CauseVerdict:
     taken = [" and ".join(sorted(corner)) for corner in case.missing if corner]
     advice = []
     if case.unsure:
-        advice.append(f"name the {' and the '.join(_FIELDS[g] for g in case.unsure)} of both, in the same way")
+        advice.append(f"name the {' and the '.join(_unnamed(case))} of both, in the same way")
     if taken:
         advice.append(
             f"measure the suspect with {' / with '.join(taken[:3])} taken from the reference, to split the gap"
@@ -38,14 +34,30 @@ def unsplit(group: Group, case: Case, direct: Evidence) -> CauseVerdict:
     )
 
 
+def _unnamed(case: Case) -> Iterator[str]:
+    """What only one of suspect and reference names, or each in another way."""
+    assert case.suspect is not None
+    assert case.reference is not None
+    flags = unnamed_flags(case.suspect, case.reference)
+    if "config" in case.unsure and same_numbers(case.suspect, case.reference) != "yes":
+        yield "three numbers (num_steps, eagle_topk, num_draft_tokens)"
+    if "config" in case.unsure and flags:
+        yield f"flags {', '.join(flags)} (null: not set)"
+    if "layout" in case.unsure:
+        yield "layout (layout_ids or layout_taps)"
+
+
 def _sure_of_itself(group: Group, case: Case) -> bool:
-    """Whether the suspect alone clears what the reference may have otherwise: by its taps, or its first position."""
-    suspect = case.suspect
-    if suspect is None or group not in case.unsure:
+    """Whether the suspect alone clears what the reference may have otherwise: by its taps, or its first position.
+
+    The first position clears the three numbers; a flag may destroy it.
+    """
+    suspect, reference = case.suspect, case.reference
+    if suspect is None or reference is None or group not in case.unsure:
         return False
     if group == "layout":
         return suspect.taps is not None and suspect.row.trained_taps == suspect.taps
-    return health(suspect.p1) == "no"
+    return health(suspect.p1) == "no" and not unnamed_flags(suspect, reference)
 
 
 def _differences(case: Case) -> Iterator[str]:
