@@ -13,7 +13,17 @@ from typing import Any
 from results.observations import RequestRow
 from results.records import TrialRecord
 from results.request_table import CellKey
-from results.round_disagreements import Disagreement, RequestRounds, disagreement_sentence, disagreements
+from results.round_disagreements import (
+    Disagreement,
+    OtherLength,
+    RequestRounds,
+    disagreement_sentence,
+    disagreements,
+    first_to_part,
+    load_of,
+    other_length_sentence,
+    parting,
+)
 from results.surface import SurfacePoint
 from results.traced_points import Points
 from results.traces import trace_flags
@@ -29,7 +39,9 @@ MAX_MISPREDICTED = 3
 class RoundsCheck:
     """One measured load of one trial. `equal_prompts` of `prompts` took exactly the predicted verify steps.
 
-    `disagreements` lists those that did not, the furthest off first; not all of them where they are many.
+    `prompts` are those whose answer is as long as the traced one; of `other_length` more the trace does not say the
+    verify steps. `disagreements` lists those that took other verify steps, the furthest off first, and `other_lengths`
+    those of another length, the first to part first; not all of them where they are many.
     """
 
     trial_id: str
@@ -42,10 +54,13 @@ class RoundsCheck:
     predicted: int
     measured: int
     disagreements: tuple[Disagreement, ...] = ()
+    other_length: int = 0
+    other_lengths: tuple[OtherLength, ...] = ()
 
     @property
     def relative_error(self) -> float:
-        return self.measured / self.predicted - 1
+        """0 where no answer is as long as the traced one."""
+        return self.measured / self.predicted - 1 if self.prompts else 0.0
 
     @property
     def is_off(self) -> bool:
@@ -70,21 +85,22 @@ class RoundsCheck:
             "predicted": self.predicted,
             "measured": self.measured,
             "disagreements": [one.to_json() for one in self.disagreements],
+            "other_length": self.other_length,
+            "other_lengths": [one.to_json() for one in self.other_lengths],
         }
 
 
 def check_rounds(
     record: TrialRecord, rows: Mapping[CellKey, Sequence[RequestRow]], points: Points
 ) -> tuple[RoundsCheck, ...]:
-    """One check per load; none for a trial that no trace of its flags covers, or that has no traced prompt of the same
-    length."""
+    """One check per load; none for a trial that no trace of its flags covers, or that was sent no traced prompt."""
     config = record.effective
     if not record.ok or config.layout is None or config.triple is None:
         return ()
     point = points.get((config.layout, config.triple))
     if point is None or point.flags != trace_flags(config.flags):
         return ()
-    found = ((load, _paired(requests, point)) for load, requests in rows.items())
+    found = ((load, *_held(requests, point)) for load, requests in rows.items())
     return tuple(
         RoundsCheck(
             trial_id=record.trial_id,
@@ -97,31 +113,45 @@ def check_rounds(
             predicted=sum(pair.predicted for pair in pairs),
             measured=sum(pair.measured for pair in pairs),
             disagreements=disagreements(pairs),
+            other_length=len(others),
+            other_lengths=first_to_part(others),
         )
-        for load, pairs in found
-        if pairs
+        for load, pairs, others in found
+        if pairs or others
     )
 
 
-def _paired(requests: Sequence[RequestRow], point: SurfacePoint) -> list[RequestRounds]:
-    """Requests whose answer is as long as the traced one: of another one the trace does not say the verify steps."""
+def _held(requests: Sequence[RequestRow], point: SurfacePoint) -> tuple[list[RequestRounds], list[OtherLength]]:
+    """Traced requests that succeeded: those whose answer is as long as the traced one, and the others."""
     texts = point.texts or ((),) * len(point.prompt_ids)
     whole = zip(point.prompt_ids, point.tokens_by_prompt, point.rounds_by_prompt, texts, strict=True)
-    traced = {(prompt, tokens): (rounds, text) for prompt, tokens, rounds, text in whole}
-    paired = []
+    traced = {prompt: (tokens, rounds, text) for prompt, tokens, rounds, text in whole}
+    paired, others = [], []
     for row in requests:
-        known = traced.get((row.prompt_id, row.completion_tokens))
-        if row.error is None and row.verify_steps is not None and known is not None:
+        known = traced.get(row.prompt_id)
+        if known is None or row.error is not None:
+            continue
+        tokens, rounds, text = known
+        if row.completion_tokens != tokens:
+            others.append(
+                OtherLength(
+                    prompt_id=row.prompt_id,
+                    traced=tokens,
+                    tokens=row.completion_tokens,
+                    first_difference=parting(text, row.output_ids),
+                )
+            )
+        elif row.verify_steps is not None:
             paired.append(
                 RequestRounds(
                     prompt_id=row.prompt_id,
-                    predicted=known[0],
+                    predicted=rounds,
                     measured=row.verify_steps,
-                    traced_text=known[1],
+                    traced_text=text,
                     text=row.output_ids,
                 )
             )
-    return paired
+    return paired, others
 
 
 def rounds_problem(checks: Sequence[RoundsCheck]) -> str | None:
@@ -139,17 +169,21 @@ def rounds_problem(checks: Sequence[RoundsCheck]) -> str | None:
 
 def rounds_sentences(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """What a report says of rows of `RoundsCheck.to_json`; nothing without one."""
-    if not rows:
-        return ()
-    equal, prompts = (sum(row[name] for row in rows) for name in ("equal_prompts", "prompts"))
-    worst = max(rows, key=lambda row: abs(row["measured"] / row["predicted"] - 1))
+    told = (_accuracy(rows), disagreement_sentence(rows), other_length_sentence(rows))
+    return tuple(text for text in told if text is not None)
+
+
+def _accuracy(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    compared = [row for row in rows if row["prompts"]]
+    if not compared:
+        return None
+    equal, prompts = (sum(row[name] for row in compared) for name in ("equal_prompts", "prompts"))
+    worst = max(compared, key=lambda row: abs(row["measured"] / row["predicted"] - 1))
     error = worst["measured"] / worst["predicted"] - 1
     text = f"search by surface: {equal} of {prompts} requests took exactly the verify steps that the traces say"
     if error:
         text += (
             f"; at most {error:+.1%} in one measurement (layout {worst['layout']} ({worst['num_steps']},"
-            f"{worst['eagle_topk']},{worst['num_draft_tokens']}) tp {worst['tp_size']}, "
-            f"concurrency {worst['concurrency']})"
+            f"{worst['eagle_topk']},{worst['num_draft_tokens']}) tp {worst['tp_size']}, {load_of(worst)})"
         )
-    why = disagreement_sentence(rows)
-    return (text,) if why is None else (text, why)
+    return text

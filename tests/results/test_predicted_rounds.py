@@ -7,7 +7,8 @@ from dataclasses import replace
 from result_builders import config, record, row
 
 from results.predicted_rounds import RoundsCheck, check_rounds, rounds_sentences
-from results.round_disagreements import MAX_LISTED, Disagreement
+from results.request_table import CellKey
+from results.round_disagreements import MAX_LISTED, Disagreement, OtherLength
 from results.summary import Estimate
 from results.surface import SurfacePoint
 from search_spaces.config import Triple
@@ -31,14 +32,17 @@ POINT = SurfacePoint(
 )
 
 
-def check(steps: dict[str, int], texts: dict[str, tuple[int, ...]]) -> RoundsCheck:
+def check(
+    steps: dict[str, int], texts: dict[str, tuple[int, ...]], load: CellKey = (8, None), point: SurfacePoint = POINT
+) -> RoundsCheck:
     """One cell in which prompts took 5 verify steps and gave the traced text, but for those named."""
+    answers = {name: texts.get(name, TEXT) for name in PROMPTS}
     rows = [
-        row(prompt_id=name, completion_tokens=20, verify_steps=steps.get(name, 5), output_ids=texts.get(name, TEXT))
-        for name in PROMPTS
+        row(prompt_id=name, completion_tokens=len(text) or 20, verify_steps=steps.get(name, 5), output_ids=text)
+        for name, text in answers.items()
     ]
     assert config().triple == TRIPLE
-    (found,) = check_rounds(record("t0001-a1"), {(8, None): rows}, {((0, 3, 7), TRIPLE): POINT})
+    (found,) = check_rounds(record("t0001-a1"), {load: rows}, {((0, 3, 7), TRIPLE): point})
     return found
 
 
@@ -85,8 +89,50 @@ def test_a_trial_with_other_flags_than_the_trace_is_not_held_against_it() -> Non
 
 
 def test_nothing_more_is_said_where_all_agree_and_of_notes_without_a_list() -> None:
-    found = check({}, {"p01": (1, 2)})
+    found = check({}, {})
     assert found.disagreements == ()
     assert len(rounds_sentences([found.to_json()])) == 1
-    before = {key: value for key, value in check({"p03": 6}, {}).to_json().items() if key != "disagreements"}
+    later = ("disagreements", "other_length", "other_lengths")
+    before = {key: value for key, value in check({"p03": 6}, {}).to_json().items() if key not in later}
     assert len(rounds_sentences([before])) == 1
+
+
+def test_answers_of_another_length_are_counted_with_the_position_at_which_they_part() -> None:
+    early, longer = (*TEXT[:8], 7, 8), (*TEXT, 7)
+    found = check({"p03": 3, "p07": 6}, {"p03": early, "p05": TEXT[:15], "p09": longer})
+    assert (found.prompts, found.equal_prompts, found.other_length) == (11, 10, 3)
+    assert (found.predicted, found.measured) == (55, 56)
+    assert found.other_lengths == (
+        OtherLength(prompt_id="p03", traced=20, tokens=10, first_difference=8),
+        OtherLength(prompt_id="p05", traced=20, tokens=15, first_difference=15),
+        OtherLength(prompt_id="p09", traced=20, tokens=21, first_difference=20),
+    )
+    content = found.to_json()
+    assert content["other_length"] == 3
+    assert content["other_lengths"][0] == {"prompt_id": "p03", "traced": 20, "tokens": 10, "first_difference": 8}
+    accuracy, _, lengths = rounds_sentences([content])
+    assert accuracy.startswith("search by surface: 10 of 11 requests took exactly the verify steps that the traces say")
+    assert lengths == (
+        "search by surface: 3 answers had another length than the traced ones, so the traces do not say their verify "
+        "steps; the first to part is prompt p03 in trial t0001-a1 at concurrency 8 (20 tokens traced, 10 measured, "
+        "another text from position 8 on)"
+    )
+
+
+def test_a_load_whose_answers_all_have_another_length_is_told_and_not_called_off() -> None:
+    found = check({}, dict.fromkeys(PROMPTS, TEXT[:-1]), point=replace(POINT, texts=()))
+    assert (found.prompts, found.other_length, found.is_off) == (0, 14, False)
+    assert len(found.other_lengths) == MAX_LISTED
+    (sentence,) = rounds_sentences([found.to_json()])
+    assert sentence == (
+        "search by surface: 14 answers had another length than the traced ones, so the traces do not say their verify "
+        "steps"
+    )
+    both = rounds_sentences([found.to_json(), check({}, {}).to_json()])
+    assert both[0] == "search by surface: 14 of 14 requests took exactly the verify steps that the traces say"
+
+
+def test_an_open_loop_is_named_by_its_rate() -> None:
+    for sentence in rounds_sentences([check({"p03": 6}, {"p05": TEXT[:15]}, (0, 2.0)).to_json()]):
+        assert "2 requests/s" in sentence
+        assert "concurrency" not in sentence
