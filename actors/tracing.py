@@ -27,6 +27,7 @@ from results.traces import (
     TraceFacts,
     append_prompts,
     missing_positions,
+    parallel_flags,
     read_prompts,
     trace_flags,
     write_facts,
@@ -91,6 +92,7 @@ class TraceRequest:
             workload_id=self.workload.workload_id,
             ties=self.ties,
             flags=trace_flags(self.config.flags),
+            parallel=parallel_flags(self.config.flags),
         )
 
 

@@ -40,7 +40,8 @@ PIECE_ROWS = 4096
 class TraceFacts:
     """What a trace is of. `ties` is how the traced server breaks ties between equal candidates.
 
-    `flags` are those of `trace_flags`; a trace that was made before they were noted has none.
+    `flags` are those of `trace_flags`, `parallel` the server's other ones; a trace that was made before they were noted
+    has none.
     """
 
     layout: Taps
@@ -50,33 +51,39 @@ class TraceFacts:
     workload_id: str
     ties: TieRule
     flags: Flags = ()
+    parallel: Flags = ()
     schema: int = TRACE_SCHEMA
 
     @property
     def folder_name(self) -> str:
-        """A name under which this trace is stored: unique per layout, TP size, topk, steps, workload and flags."""
+        """A name under which this trace is stored: unique per layout, TP size, topk, steps, workload and all flags."""
         return trace_folder_name(
             self.layout,
             self.tp_size,
             self.eagle_topk,
             self.num_steps,
             workload_id=self.workload_id,
-            flags=self.flags,
+            flags=(*self.flags, *self.parallel),
         )
 
 
 def trace_folder_name(
     layout: Taps, tp_size: int, eagle_topk: int, num_steps: int, *, workload_id: str, flags: Flags
 ) -> str:
-    """See `TraceFacts.folder_name`; `flags` are a server's or those of its trace."""
-    taps, plain = layout_label(layout).replace(",", "-"), trace_flags(flags)
+    """See `TraceFacts.folder_name`; `flags` are all of the server's."""
+    taps, plain, parallel = layout_label(layout).replace(",", "-"), trace_flags(flags), parallel_flags(flags)
     name = f"taps{taps}-tp{tp_size}-k{eagle_topk}-s{num_steps}-{workload_id}"
-    return name + (f"-{flags_mark(plain)}" if plain else "")
+    return name + (f"-{flags_mark(plain)}" if plain else "") + (f"-p{flags_mark(parallel)}" if parallel else "")
 
 
 def trace_flags(flags: Flags) -> Flags:
-    """The flags of a server that make its trace another one: all but those of parallelism, which are compared."""
+    """The flags that two servers must share for their traces to be compared: all but those of parallelism."""
     return tuple(flag for flag in flags if flag[0] not in PARALLEL_FLAGS)
+
+
+def parallel_flags(flags: Flags) -> Flags:
+    """The flags of parallelism: a trace with others is another one, and what they change is what is compared."""
+    return tuple(flag for flag in flags if flag[0] in PARALLEL_FLAGS)
 
 
 def flags_mark(flags: Flags) -> str:
@@ -230,8 +237,10 @@ def _prompt(line: dict[str, Any]) -> TracedPrompt:
 def _read_facts(file: Path) -> TraceFacts:
     try:
         content = json.loads(file.read_bytes())
-        flags = tuple((name, value) for name, value in content.get("flags", ()))
-        facts = TraceFacts(**{**content, "layout": tuple(content["layout"]), "flags": flags})
+        flags, parallel = (
+            tuple((name, value) for name, value in content.get(key, ())) for key in ("flags", "parallel")
+        )
+        facts = TraceFacts(**{**content, "layout": tuple(content["layout"]), "flags": flags, "parallel": parallel})
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror or error}") from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -11,8 +11,8 @@ from actors.tracing import tracing_config
 from results.store import StudyFolder
 from results.study_surface import traces_path
 from results.tp_agreement import TpAgreement, agreements
-from results.traces import find_traces, trace_flags
-from search_spaces.config import EngineConfig, Flags, Taps, Triple
+from results.traces import Trace, find_traces, parallel_flags, trace_flags
+from search_spaces.config import EngineConfig
 from search_spaces.errors import InputError
 from search_spaces.rulings import Illegal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
@@ -45,7 +45,7 @@ def plan_tp_traces(
     if suspect.layout is None or suspect.triple is None or suspect.tp_size == 1:
         return TpTraces(problem="the suspect runs at tp 1, where nothing is split")
     plain = trace_flags(suspect.flags)
-    depths = _traced_depths(folder, suspect.layout, suspect.triple, plain, workload)
+    depths = _traced_depths(folder, suspect, workload)
     problems = []
     for size in dict.fromkeys([*sorted(depths), *sorted(sizes), 1]):
         if size >= suspect.tp_size:
@@ -63,17 +63,29 @@ def plan_tp_traces(
     return TpTraces(problem=problems[0])
 
 
-def _traced_depths(
-    folder: StudyFolder, layout: Taps, triple: Triple, flags: Flags, workload: Workload
-) -> dict[int, set[int]]:
-    """The steps, by TP size, of the traces with these flags that cover this layout and triple on this workload."""
+def _traced_depths(folder: StudyFolder, suspect: EngineConfig, workload: Workload) -> dict[int, set[int]]:
+    """The steps, by TP size, of the suspect's traces that cover its layout and triple on this workload."""
+    triple = suspect.triple
+    assert triple is not None
+    wanted = (suspect.layout, triple.eagle_topk, trace_flags(suspect.flags), workload.workload_id)
     depths: dict[int, set[int]] = {}
-    for trace in find_traces(traces_path(folder)):
+    for trace in _traces_of(folder, suspect):
         facts = trace.facts
-        same = (facts.layout, facts.eagle_topk, facts.flags) == (layout, triple.eagle_topk, flags)
-        if same and facts.workload_id == workload.workload_id and facts.num_steps >= triple.num_steps and trace.prompts:
+        same = (facts.layout, facts.eagle_topk, facts.flags, facts.workload_id) == wanted
+        if same and facts.num_steps >= triple.num_steps and trace.prompts:
             depths.setdefault(facts.tp_size, set()).add(facts.num_steps)
     return depths
+
+
+def _traces_of(folder: StudyFolder, suspect: EngineConfig) -> list[Trace]:
+    """Traces of servers that a suspect is compared by: at its TP size with its flags of parallelism, else without any.
+    InputError for a damaged one."""
+    mine = parallel_flags(suspect.flags)
+    return [
+        trace
+        for trace in find_traces(traces_path(folder))
+        if trace.facts.parallel == (mine if trace.facts.tp_size == suspect.tp_size else ())
+    ]
 
 
 def tp_agreements(folder: StudyFolder, suspect: EngineConfig) -> tuple[TpAgreement, ...]:
@@ -81,7 +93,7 @@ def tp_agreements(folder: StudyFolder, suspect: EngineConfig) -> tuple[TpAgreeme
     if suspect.layout is None or suspect.triple is None:
         return ()
     try:
-        return agreements(find_traces(traces_path(folder)), suspect.layout, suspect.triple, suspect.flags)
+        return agreements(_traces_of(folder, suspect), suspect.layout, suspect.triple, suspect.flags)
     except InputError as problem:
         LOG.warning("traces are left out: %s", problem)
         return ()

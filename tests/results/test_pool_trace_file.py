@@ -19,6 +19,7 @@ from results.traces import (
     continuation,
     find_traces,
     missing_positions,
+    parallel_flags,
     trace_flags,
     write_facts,
 )
@@ -147,11 +148,25 @@ def test_other_flags_are_another_trace(tmp_path: Path) -> None:
     assert trace_flags((("enable_dp_attention", True), ("ep_size", 8), *FLAGS)) == FLAGS
 
 
+def test_flags_of_parallelism_are_another_trace_too(tmp_path: Path) -> None:
+    one, other = ((("ep_size", size),) for size in (2, 8))
+    assert parallel_flags((*one, *FLAGS)) == one
+    split = [replace(FACTS, parallel=one), replace(FACTS, parallel=other), replace(FACTS, flags=FLAGS, parallel=one)]
+    whole = [FACTS, replace(FACTS, flags=FLAGS)]
+    assert len({facts.folder_name for facts in (*split, *whole)}) == 5
+    for facts in split:
+        write_facts(tmp_path / facts.folder_name, facts)
+        write_facts(tmp_path / facts.folder_name, facts)
+    assert {trace.facts for trace in find_traces(tmp_path)} == set(split)
+    with pytest.raises(InputError, match="parallel was"):
+        write_facts(tmp_path / split[0].folder_name, FACTS)
+
+
 def test_a_trace_from_before_flags_were_noted_has_none(tmp_path: Path) -> None:
     folder = tmp_path / FACTS.folder_name
     assert folder.name == "taps2-4-5-tp1-k2-s2-w"
     folder.mkdir()
-    before = {key: value for key, value in vars(FACTS).items() if key != "flags"}
+    before = {key: value for key, value in vars(FACTS).items() if key not in ("flags", "parallel")}
     (folder / "trace.json").write_text(json.dumps(before))
     (trace,) = find_traces(tmp_path)
     assert trace.facts == FACTS

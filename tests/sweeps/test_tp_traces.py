@@ -10,10 +10,11 @@ from isolation_doubles import isolation, measure, server, study_place
 from trial_builders import WORKLOAD
 
 from results.study_surface import traces_path
-from results.traces import TracedPrompt, TraceFacts, append_prompts, write_facts
+from results.traces import Trace, TracedPrompt, TraceFacts, append_prompts, parallel_flags, trace_flags, write_facts
 from search_spaces.config import EngineConfig, Flags
+from sweeps import tp_traces
 from sweeps.home import StudyPlace
-from sweeps.tp_traces import TpTraces, plan_tp_traces
+from sweeps.tp_traces import TpTraces, plan_tp_traces, tp_agreements
 
 place = pytest.fixture(study_place)
 
@@ -29,7 +30,7 @@ def traced(place: StudyPlace, tp_size: int, steps: int, layout: tuple[int, ...] 
     """A trace of the first prompt only."""
     facts = TraceFacts(
         layout=layout, tp_size=tp_size, eagle_topk=1, num_steps=steps, workload_id=WORKLOAD.workload_id,
-        ties="lowest_index", flags=flags,
+        ties="lowest_index", flags=trace_flags(flags), parallel=parallel_flags(flags),
     )  # fmt: skip
     folder = traces_path(place.records) / facts.folder_name
     write_facts(folder, facts)
@@ -83,6 +84,40 @@ def test_flags_of_parallelism_stay_at_the_suspects_size(place: StudyPlace) -> No
     served, beside = planned(place, suspect, [8]).plans
     assert served.config.flags == suspect.flags
     assert (beside.config.tp_size, beside.config.flags) == (1, (plain,))
+
+
+def test_a_trace_without_the_suspects_flags_of_parallelism_is_not_its_own(place: StudyPlace) -> None:
+    """The study traced tp 1 and 8 on plain servers; nobody knows yet what attention in groups proposes."""
+    suspect = replace(SUSPECT, flags=attention_in(8))
+    for tp_size, steps in ((1, 2), (8, 5)):
+        traced(place, tp_size, steps)
+    served, beside = planned(place, suspect, [8]).plans
+    assert (served.config, served.done) == (replace(server(LAYOUT, 2, tp=8), flags=suspect.flags), 0)
+    assert (beside.config, beside.done) == (server(LAYOUT, 2, tp=1), 1)
+    traced(place, 8, 2, flags=suspect.flags)
+    served, beside = planned(place, suspect, [8]).plans
+    assert (served.done, beside.done) == (1, 1)
+    # neither does its own trace say anything about the plain server's
+    assert next(trace.config for trace in planned(place, SUSPECT, [8]).plans) == server(LAYOUT, 2, tp=8)
+
+
+def test_only_the_suspects_own_traces_are_compared(place: StudyPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    suspect, other = replace(SUSPECT, flags=attention_in(8)), attention_in(4)
+    for tp_size, flags in ((1, ()), (1, other), (2, ()), (8, ()), (8, other)):
+        traced(place, tp_size, 1, flags=flags)
+    seen: list[set[tuple[int, Flags]]] = []
+
+    def agreements(traces: Sequence[Trace], *_: object) -> tuple[()]:
+        seen.append({(trace.facts.tp_size, trace.facts.parallel) for trace in traces})
+        return ()
+
+    monkeypatch.setattr(tp_traces, "agreements", agreements)
+    tp_agreements(place.records, suspect)
+    traced(place, 8, 1, flags=suspect.flags)
+    tp_agreements(place.records, suspect)
+    tp_agreements(place.records, SUSPECT)
+    plain: set[tuple[int, Flags]] = {(1, ()), (2, ())}
+    assert seen == [plain, plain | {(8, suspect.flags)}, plain | {(8, ())}]
 
 
 def test_why_nothing_is_traced(place: StudyPlace) -> None:
