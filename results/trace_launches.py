@@ -75,22 +75,27 @@ class TraceJournal:
         self._traces, self._clock = traces, clock
         self._launches = read_trace_launches(traces)
         self._before = self._launches.weight_loads
-        self._running: Hashable = None  # what the server is, with which the next job may go on
+        self._running: tuple[Hashable, Hashable] | None = None  # the kind of server that runs, and its last setting
+        self._switches = True  # as far as the jobs of this session showed
 
     @property
     def weight_loads(self) -> int:
         """Those of this session."""
         return self._launches.weight_loads - self._before
 
-    def needs_server(self, server: Hashable) -> bool:
-        """Whether a job on this server, as `begin` has it, would start one: none runs that it can go on with."""
-        return self._running is None or self._running != server
+    def needs_server(self, kind: Hashable, setting: Hashable) -> bool:
+        """Whether a job, as `begin` has it, may start a server: none runs that it surely goes on with. Once a job took
+        more servers than it was to, a server of its kind is no longer expected to have room for other settings."""
+        if self._running is None:
+            return True
+        return self._running[0] != kind if self._switches else self._running != (kind, setting)
 
-    def begin(self, job: str, server: Hashable) -> None:
-        """A job is about to begin; on the disk before this returns. `server` is equal for jobs that one server can run
-        after each other. EnvironmentProblem when the disk refuses."""
-        loads = self.needs_server(server)
-        self._running = server
+    def begin(self, job: str, kind: Hashable, setting: Hashable) -> None:
+        """A job is about to begin; on the disk before this returns. `kind` is equal for jobs that one server can run
+        after each other where it has room for both, `setting` for those of one trace. EnvironmentProblem when the disk
+        refuses."""
+        loads = self.needs_server(kind, setting)
+        self._running = kind, setting
         began = TraceLaunch(job=job, begun_at_unix_s=self._clock(), weights_loaded=loads)
         self._keep(TraceLaunches(jobs=(*self._launches.jobs, began)))
 
@@ -108,6 +113,8 @@ class TraceJournal:
         ended = replace(
             last, weights_loaded=starts > 0, extra_starts=max(0, starts - 1), ended=True, elapsed_s=elapsed_s
         )
+        if starts > last.weights_loaded and not failed:
+            self._switches = False
         if failed:
             self._running = None
         self._keep(TraceLaunches(jobs=(*before, ended)))

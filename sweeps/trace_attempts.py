@@ -52,14 +52,14 @@ class TraceAttempts:
         return outcome
 
     def _goes_on(self, job: TrialJob) -> bool:
-        starts = self._journal.needs_server(server_kind(job.config))
+        starts = self._journal.needs_server(server_kind(job.config), job.config)
         if self._stop.requested or not self._may_begin(self._journal.weight_loads, starts):
             self.was_stopped = True
         return not self.was_stopped
 
     def _once(self, job: TrialJob) -> TrialOutcome | None:
         # noted before it begins: a driver that dies must not lose the launch
-        self._journal.begin(job.trial_id, server_kind(job.config))
+        self._journal.begin(job.trial_id, server_kind(job.config), job.config)
         while not self._pool.try_start(job):
             if self._stop.requested:
                 self._journal.withdraw()

@@ -330,6 +330,23 @@ def test_one_launch_is_enough_for_all_traces(tmp_path: Path) -> None:
     assert (found.weight_loads, found.stopped) == (1, False)
 
 
+@pytest.mark.parametrize(("launches", "traced_whole"), [(1, 2), (3, 3), (9, 4)])
+def test_servers_that_lack_room_for_the_others_are_launches_of_the_budget(
+    tmp_path: Path, launches: int, traced_whole: int
+) -> None:
+    """Each trace needs a server of its own. Only the first such surprise can go beyond the budget."""
+
+    def each_its_own(job: TrialJob) -> TrialOutcome:
+        folder = Path(mkdtemp(dir=tmp_path))
+        return traced(job, folder, loads=job.workload.prompts[0] == LOAD.prompts[0])
+
+    pool = TracingPool(each_its_own)
+    found = run(pool, tmp_path / "traces", may_begin=lambda launched, starts: not starts or launched < launches)
+    assert [trace.prompts for trace in found.traces] == [40] * traced_whole + [0] * (4 - traced_whole)
+    assert found.weight_loads == max(2, min(launches, 4))
+    assert found.stopped is (traced_whole < 4)
+
+
 def test_a_machine_that_is_to_be_mended_ends_the_run(tmp_path: Path) -> None:
     """A full disk: tried again, and met by the next trace as well. What was traced before stays."""
     full = Failure(phase="measure", kind="machine", message="No space left on device")
