@@ -31,18 +31,6 @@ def launch_noise(
     intervals: PairedIntervals | None = None,
 ) -> NoiseFloor:
     """The noise floor of the objective. Without `intervals` cells are compared by their values as they stand."""
-    groups, selected = repeated_values(settings, objective, corrected, intervals)
-    return noise_floor(groups, selected=selected)
-
-
-def repeated_values(
-    settings: Sequence[MeasuredSetting],
-    objective: Objective,
-    corrected: Callable[[float, float], float] = lambda value, _: value,
-    intervals: PairedIntervals | None = None,
-) -> tuple[list[tuple[float, ...]], bool]:
-    """What the floor is measured on: the values of every setting's launches where there are two or more, and whether
-    the one that a winner won by is among them."""
     groups, selected = [], False
     for setting in settings:
         launches = _one_a_process(all_launch_values(setting, objective, corrected))
@@ -52,7 +40,7 @@ def repeated_values(
         if len(launches) > 1:
             groups.append(_comparable(launches, objective, intervals))
             selected |= winning is not None
-    return groups, selected
+    return noise_floor(groups, selected=selected)
 
 
 def repeated_launches(settings: Sequence[MeasuredSetting], objective: Objective) -> list[list[str]]:

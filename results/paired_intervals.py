@@ -3,7 +3,8 @@
 Paired by prompt, the ratio of two settings varies because one of them suits some prompts better, and because the same
 request takes another time in another launch. The second part is in the difference between launches already
 (`results/launch_noise.py`); it is measured on configurations that were launched twice, and taken out here, so that it
-does not count twice. What is left is what other prompts would change.
+does not count twice. What is left is what other prompts would change, and where fewer prompts are compared than the
+repeats have, the chance of these few beyond that of the repeats.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class PairedIntervals:
         self._rows_of = rows_of
         self._repeats = [pair for ids in repeats for pair in itertools.pairwise(ids)][:_MOST_REPEATS]
         self._pairs: dict[tuple[str, str], dict[CellKey, dict[str, Pair]]] = {}
-        self._variances: dict[tuple[str, CellKey], float] = {}
+        self._chances: dict[tuple[str, CellKey], tuple[float, float]] = {}
 
     def log_half_width(
         self,
@@ -89,21 +90,26 @@ class PairedIntervals:
     def _half_width(
         self, kind: str, load: CellKey, one: Mapping[str, Pair], other: Mapping[str, Pair], launches: float
     ) -> float:
-        """Of their ratio, without what chance gives a request; `launches` is the sum of 1 / launches of both."""
-        chance = self._request_variance(kind, load) / len(one.keys() & other.keys()) * launches
+        """Of their ratio, without the chance that is in the difference between launches; `launches` is the sum of
+        1 / launches of both."""
+        request, launch = self._chance(kind, load)
+        chance = min(request / len(one.keys() & other.keys()), launch) * launches
         return math.sqrt(max(0.0, log_half_width(overlapping_ratio(one, other)) ** 2 - chance))
 
-    def _request_variance(self, kind: str, load: CellKey) -> float:
-        """The square of the half-width that chance in the time of a request gives one launch of one prompt."""
-        if (kind, load) not in self._variances:
-            found = []
+    def _chance(self, kind: str, load: CellKey) -> tuple[float, float]:
+        """The squares of the half-widths that chance in the time of a request gives one launch of one prompt, and one
+        launch of as many prompts as the repeats have (their mean, as the noise floor pools their squares)."""
+        if (kind, load) not in self._chances:
+            request, launch = [], []
             for pair in self._repeats:
                 one, other = (self._of(it, kind).get(load, {}) for it in pair)
                 shared = len(one.keys() & other.keys())
                 if shared >= MIN_SHARED_PROMPTS:
-                    found.append(log_half_width(overlapping_ratio(one, other)) ** 2 / 2 * shared)
-            self._variances[kind, load] = sum(found) / len(found) if found else 0.0
-        return self._variances[kind, load]
+                    launch.append(log_half_width(overlapping_ratio(one, other)) ** 2 / 2)
+                    request.append(launch[-1] * shared)
+            count = max(1, len(launch))
+            self._chances[kind, load] = sum(request) / count, sum(launch) / count
+        return self._chances[kind, load]
 
     def _of(self, trial_id: str, kind: str) -> Mapping[CellKey, dict[str, Pair]]:
         if (trial_id, kind) not in self._pairs and self._rows_of is not None:

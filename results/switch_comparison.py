@@ -106,7 +106,7 @@ def _compare(
         throughput_difference=speed,
         length_problem=length_problem and f"{length_problem} {where}",
         speed_problem=speed_problem and f"{speed_problem} {where}",
-        noise_measured=speeds.noise.repeats > 0,
+        noise_measured=speeds.noise(load).repeats > 0,
     )
 
 

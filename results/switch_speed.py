@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from results.launch_noise import repeated_launches, repeated_values
+from results.launch_noise import launch_noise, repeated_launches
 from results.measured_settings import MeasuredSetting, RowsOf
-from results.noise import NoiseFloor, log_half_width, noise_floor
+from results.noise import NoiseFloor, log_half_width
 from results.objective import Metric
 from results.paired_intervals import PairedIntervals
 from results.records import TrialRecord
@@ -29,18 +29,19 @@ Side = tuple[TrialRecord, CellSummary]
 
 
 class SwitchSpeeds:
-    """`alike` are settings with launches of one kind each: switched and fresh ones are no repeats of each other."""
+    """`alike` are settings with launches of one kind each: switched and fresh ones are no repeats of each other.
+
+    Each load has its own noise floor: a launch that was measured at several loads is one repeat at each, not several.
+    """
 
     def __init__(self, alike: Sequence[MeasuredSetting], loads: Sequence[CellKey], rows_of: RowsOf) -> None:
         repeats = dict.fromkeys(tuple(ids) for load in loads for ids in repeated_launches(alike, throughput_at(load)))
         self._intervals = PairedIntervals(rows_of, list(repeats))
-        values: list[tuple[float, ...]] = []
-        selected = False
-        for load in loads:
-            repeated, chosen = repeated_values(alike, throughput_at(load), intervals=self._intervals)
-            values += repeated
-            selected |= chosen
-        self.noise: NoiseFloor = noise_floor(values, selected=selected)
+        self._noises = {load: launch_noise(alike, throughput_at(load), intervals=self._intervals) for load in loads}
+
+    def noise(self, load: CellKey) -> NoiseFloor:
+        """By how much launches differ at one of the loads."""
+        return self._noises[load]
 
     def compare(self, load: CellKey, switched: Side, fresh: Side) -> tuple[float | None, str | None]:
         """The relative difference (fresh / switched - 1) and, if it is beyond noise, a sentence on it.
@@ -59,12 +60,13 @@ class SwitchSpeeds:
         elif switched[1].requests != fresh[1].requests:
             before, after = self._intervals.shared_values(METRIC, load, ids) or (before, after)
         distance = math.log(after / before)
-        bound = math.hypot(self.noise.relative, scatter)
-        if not self.noise.repeats:
+        noise = self.noise(load)
+        bound = math.hypot(noise.relative, scatter)
+        if not noise.repeats:
             bound = max(bound, TOLERATED_SPEED)
         if abs(distance) <= bound:
             return math.expm1(distance), None
-        floor = "measured" if self.noise.repeats else "assumed"
+        floor = "measured" if noise.repeats else "assumed"
         limit = math.expm1(math.copysign(bound, distance))
         return math.expm1(distance), (
             f"throughput differs by {math.expm1(distance):+.1%} on a fresh launch, beyond the {limit:+.1%} of {floor} "

@@ -18,6 +18,7 @@ from results.ranking import rank
 from results.records import Role, TrialRecord
 from results.report_sentences import caveats
 from results.stats.spreads import PRIOR_DEGREES, PRIOR_DEVIATION
+from results.switch_speed import SwitchSpeeds
 from search_spaces.config import EngineConfig
 
 FIRST, OTHER, BASELINE = config((0, 3, 7)), config((2, 4, 5)), config(None, None)
@@ -131,3 +132,17 @@ def test_the_report_says_what_the_floor_was_measured_on() -> None:
     words = caveats(rank(records, Objective()))[-1]
     assert "(measured on 1 repeated launch, the winner's among them, which makes it rather too wide)" in words
     assert "assumed" in caveats(rank(records[:1], Objective()))[-1]
+
+
+def test_a_launch_at_two_loads_is_one_repeat_at_each() -> None:
+    """Counted at both it would make the floor of either too narrow."""
+    values = {"t1": (100.0, 300.0), "t2": (102.0, 330.0)}
+    records = [
+        record(trial_id, FIRST, cells=[summary(throughput=one), summary(throughput=eight, concurrency=8)])
+        for trial_id, (one, eight) in values.items()
+    ]
+    speeds = SwitchSpeeds(measured_settings(records), [(1, None), (8, None)], lambda _: {})
+    for load, ratio in (((1, None), 1.02), ((8, None), 1.1)):
+        floor = speeds.noise(load)
+        assert floor.repeats == 1
+        assert floor.spread.deviation == pytest.approx(deviation(math.log(ratio)))
