@@ -246,7 +246,7 @@ def test_a_resumed_search_goes_on_by_the_same_surface(tmp_path: Path) -> None:
     first = Search(tmp_path, trials=3)
     now = [0.0]
     journal = TraceJournal(traces_path(first.folder), clock=lambda: now[0])
-    journal.begin("trace", "tp1")
+    journal.begin("trace", "tp1", "a layout")
     now[0] = 2.5
     journal.end(server_starts=1, failed=False)
     assert first.run() == "trials"
