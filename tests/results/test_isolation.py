@@ -65,6 +65,15 @@ def test_planted_causes_are_named_and_nothing_else(suspect: EngineConfig, fault:
     assert ("equivalent within 2%" in told) == (fault == 1.0)
 
 
+def test_a_flag_that_one_corner_has_is_known_not_to_be_set_in_the_others() -> None:
+    """Whoever made the corners knows it; of rows from elsewhere that leave a flag out nobody does."""
+    fp8 = replace(server(OTHER), flags=(("kv_cache_dtype", "fp8_e5m2"),))
+    explanation = conclude(case(fp8, server())).explanation
+    assert explanation.gap is not None
+    assert (explanation.gap["differing"], explanation.gap["unsure"]) == (["config", "layout"], [])
+    assert explanation.cause("layout").verdict == "yes"
+
+
 def test_simulated_acceptance_is_no_evidence_for_any_cause() -> None:
     planted = case(server(OTHER, tp=2), server(TRAINED))
     told = "SGLANG_SIMULATE_ACC_LEN=2.4"
