@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from actors.job import TrialJob, TrialOutcome
+from actors.load.workload import Prompt
 from results.trace_launches import TraceJournal
 from sweeps.interrupts import StopRequest
 from sweeps.machine_failures import MachineFailures
@@ -36,20 +37,25 @@ class TraceAttempts:
         self.was_stopped = False
         self.problem: str | None = None
 
-    def run(self, job: TrialJob) -> TrialOutcome | None:
-        """The job's outcome after retries of what it did not cause; None when nothing more is to be traced."""
-        outcome = None
+    def run(self, job: TrialJob) -> Iterator[TrialOutcome]:
+        """The job's outcomes, one an attempt, retried where it is not to blame; none when nothing more is to be traced.
+
+        A retry asks for what the attempts before it did not trace. Its group takes the place of their files: keep each
+        outcome's before the next.
+        """
         for attempt in range(self._retries + 1):
             if not self._goes_on(job):
-                break
+                return
             outcome = self._once(replace(job, trial_id=f"{job.trial_id}-a{attempt + 1}"))
             if outcome is None:
-                break
+                return
             failure = outcome.failure
             self.problem = self._machine_failures.problem_of_all(job.config, failure)
-            if self.problem is not None or failure is None or not failure.is_infrastructure:
-                break
-        return outcome
+            yield outcome
+            left = _left_of(job, outcome)
+            if self.problem is not None or failure is None or not failure.is_infrastructure or not left:
+                return
+            job = replace(job, workload=replace(job.workload, prompts=left))
 
     def _goes_on(self, job: TrialJob) -> bool:
         starts = self._journal.needs_server(server_kind(job.config), job.config)
@@ -75,3 +81,9 @@ class TraceAttempts:
             self._heartbeat()
         self.was_stopped = True
         return None
+
+
+def _left_of(job: TrialJob, outcome: TrialOutcome) -> tuple[Prompt, ...]:
+    segments = () if outcome.traced is None else outcome.traced.segments
+    done = {prompt.prompt_id for segment in segments for prompt in segment.prompts}
+    return tuple(prompt for prompt in job.workload.prompts if prompt.prompt_id not in done)

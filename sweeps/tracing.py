@@ -153,21 +153,20 @@ def _trace(
     prompts, problems, failure = plan.done, list(plan.untraceable), None
     untraceable: dict[str, str] = {}
     for job in jobs:
-        outcome = attempts.run(job)
-        if outcome is None:
-            break
-        if outcome.traced is not None:
-            problems += outcome.traced.problems
-            untraceable |= outcome.traced.untraceable
-        if outcome.traced is not None and outcome.traced.segments:
-            keep_segments(traces, outcome.traced)
-            prompts += sum(len(segment.prompts) for segment in outcome.traced.segments)
-        if outcome.traced is not None and prompts:
-            keep_untraceable(traces, outcome.traced.facts, untraceable)
-        if attempts.problem is not None:
-            raise EnvironmentProblem(f"trace of {plan.words}: {attempts.problem}")
-        failure = outcome.failure
-        if failure is not None:
+        outcome = None
+        for outcome in attempts.run(job):
+            if outcome.traced is not None:
+                problems += outcome.traced.problems
+                untraceable |= outcome.traced.untraceable
+            if outcome.traced is not None and outcome.traced.segments:
+                keep_segments(traces, outcome.traced)
+                prompts += sum(len(segment.prompts) for segment in outcome.traced.segments)
+            if outcome.traced is not None and prompts:
+                keep_untraceable(traces, outcome.traced.facts, untraceable)
+            if attempts.problem is not None:
+                raise EnvironmentProblem(f"trace of {plan.words}: {attempts.problem}")
+            failure = outcome.failure
+        if outcome is None or failure is not None:
             break
         say(f"traced     {plan.words}: {prompts} of {plan.wanted} prompts")
     else:

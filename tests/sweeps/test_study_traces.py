@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
@@ -252,6 +253,48 @@ def test_infrastructure_is_retried(tmp_path: Path) -> None:
     found = run(pool, tmp_path, retries=1)
     assert found.failures == ()
     assert len(pool.jobs) == 16
+
+
+def half_traced(job: TrialJob, folder: Path) -> TrialOutcome:
+    """The server was silent after half of the prompts."""
+    half = job.workload.prompts[: len(job.workload.prompts) // 2]
+    outcome = traced(replace(job, workload=replace(job.workload, prompts=half)), folder, loads=True)
+    return replace(outcome, launch=None, failure=Failure(phase="measure", kind="timeout", message="no answer"))
+
+
+@pytest.mark.parametrize("cut_off", ["", "budget", "signal", "signal while it runs"])
+def test_what_an_attempt_traced_is_kept_and_not_traced_again(tmp_path: Path, cut_off: str) -> None:
+    stop, made = StopRequest(), tmp_path / "made"
+
+    def answer(job: TrialJob) -> TrialOutcome | None:
+        if len(pool.jobs) > 1:
+            return None
+        made.mkdir()
+        stop.by = "SIGINT" if cut_off == "signal" else None
+        return half_traced(job, made)
+
+    pool = TracingPool(answer)
+    begun = pool.try_start
+
+    def renew(job: TrialJob) -> bool:
+        if made.exists():  # as a group does with the last job's files
+            rmtree(made)
+            stop.by = "SIGINT" if cut_off == "signal while it runs" else None
+        return begun(job)
+
+    pool.try_start = renew  # type: ignore[method-assign]
+    may_begin: MayBegin = lambda launched, starts: cut_off != "budget" or launched < 1  # noqa: E731
+    found = run(pool, tmp_path / "traces", retries=1, stop=stop, may_begin=may_begin)
+    if cut_off:
+        assert (found.stopped, len(pool.jobs)) == (True, 2 if cut_off == "signal while it runs" else 1)
+        assert [(trace.prompts, trace.failure and trace.failure.kind) for trace in found.traces] == [
+            (16, "timeout"), *[(0, None)] * 3,
+        ]  # fmt: skip
+        assert [len(trace.prompts) for trace in find_traces(tmp_path / "traces")] == [16]
+    else:
+        assert [trace.prompts for trace in found.traces] == [40] * 4
+        assert [len(job.workload.prompts) for job in pool.jobs][:3] == [32, 16, 8]
+        assert found.failures == ()
 
 
 def nothing_traced(job: TrialJob) -> TrialOutcome:
