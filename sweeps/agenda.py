@@ -10,7 +10,7 @@ from sweeps.tasks import Task
 
 class Agenda:
     """What one driver has still to launch, beside what the search will choose. `fixed` are tasks with the number of
-    told trials after which each is due."""
+    begun trials after which each is due."""
 
     def __init__(self, fixed: Iterable[tuple[int, Task]]) -> None:
         self._fixed = list(fixed)
@@ -32,7 +32,7 @@ class Agenda:
         """There was no room for this one: it is the next again."""
         self._ready.appendleft(task)
 
-    def take(self, *, told: int, search_is_over: Callable[[], bool]) -> Task | None:
+    def take(self, *, begun: int, search_is_over: Callable[[], bool]) -> Task | None:
         """The next task: what is ready, then the first fixed trial that is due, once the search is over in any case.
 
         None when there is no such task. `search_is_over` may be costly and is asked only where it matters.
@@ -40,7 +40,7 @@ class Agenda:
         if self._ready:
             return self._ready.popleft()
         for i, (due_after, task) in enumerate(self._fixed):
-            is_due = told >= due_after and not task.before_its_tp
+            is_due = begun >= due_after and not task.before_its_tp
             if is_due or search_is_over():
                 del self._fixed[i]
                 return task

@@ -31,9 +31,10 @@ def fixed_trials(
     not hold it as it was asked for.
 
     Each baseline is launched `repeats` times, spread evenly over the `expected_trials` of the search. The first come
-    first: without them no later trial can be compared. The last come last: between them drift shows. Where servers are
-    switched (`both`), a TP size's first baseline waits for the first trial of that size: it would end the server that
-    the trials of another size go on with. Names are as in the study's `records`.
+    first: without them no later trial can be compared. The last come last: between them drift shows. None comes again
+    before something was measured. Where servers are switched (`both`), a TP size's first baseline waits for the first
+    trial of that size: it would end the server that the trials of another size go on with. Names are as in the study's
+    `records`.
     """
     baselines = sorted((*plan.servers.baselines, *plan.extra_baselines), key=lambda config: config.tp_size)
     trials = [
@@ -42,7 +43,7 @@ def fixed_trials(
             role="baseline",
             setting=None,
             config=config,
-            due_after=round(expected_trials * turn / (repeats - 1)) if turn else 0,
+            due_after=max(1, round(expected_trials * turn / (repeats - 1))) if turn else 0,
             before_its_tp=not turn and both is not None and config.tp_size != baselines[0].tp_size,
         )
         for turn in range(repeats)

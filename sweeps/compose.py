@@ -24,7 +24,7 @@ from sweeps.loop import SweepLoop
 from sweeps.loop_plan import LoopPlan, Reason
 from sweeps.observers import Observer, Observers
 from sweeps.opened_study import OpenedStudy, open_for_sweep
-from sweeps.opening import Opening
+from sweeps.opening import Opening, opening_trials
 from sweeps.planning import make_plan
 from sweeps.progress import Standing
 from sweeps.session import Recovered, recover
@@ -114,7 +114,7 @@ class _Session:
         switching = switches(spec, known_device(spec, opened.records) or self._pool.device)
         both = both_ways(opened.legal, opened.plan.suspect_setting) if switching else None
         opened.enqueue_first(both)
-        fixed = opened.fixed_trials(both)
+        fixed = opened.fixed_trials(both, switching=switching)
         watch = SwitchWatch(opened.folder, self._observers.said)
 
         def servers_switch() -> bool:
@@ -197,8 +197,7 @@ class _Session:
             switches=servers_switch,
             say=self._observers.said,
         )
-        smallest = smallest_tp_size(opened.legal.configs)
-        opening.measure([trial for trial in fixed if trial.due_after == 0 and trial.config.tp_size == smallest])
+        opening.measure(opening_trials(fixed, smallest_tp_size(opened.legal.configs)))
         if self._stop.requested:
             return None
         try:

@@ -133,7 +133,7 @@ class SweepLoop:
         """The next task to launch: what waits already, then fixed trials that are due, then the search's choice."""
         if launch_limit(self._plan.budget, self._spent()) is not None:
             return None
-        task = self._agenda.take(told=self._search.told, search_is_over=lambda: not self._may_ask)
+        task = self._agenda.take(begun=self._spent().trials, search_is_over=lambda: not self._may_ask)
         if task is not None:
             return task
         # a pool may be slow to say whether it has room the first time

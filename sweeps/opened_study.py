@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from actors.engines.preflight import FoundEngine
@@ -21,10 +21,13 @@ from sweeps.home import StudyPlace
 from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
 from sweeps.objectives import objective_of
+from sweeps.pace import pace_of
+from sweeps.plan_time import expected_trials
 from sweeps.planning import SweepPlan
 from sweeps.spec_schema import SweepSpec
 from sweeps.stored_study import open_study
 from sweeps.study import SearchStudy
+from sweeps.study_extras import extras_of
 from sweeps.tasks import FixedTrial
 
 
@@ -53,15 +56,16 @@ class OpenedStudy:
         for config, reason in refusals(found, server, still_open).items():
             self.ledger.refuse(config, reason)
 
-    def fixed_trials(self, both: Setting | None) -> tuple[FixedTrial, ...]:
+    def fixed_trials(self, both: Setting | None, *, switching: bool) -> tuple[FixedTrial, ...]:
         """What is measured whatever the search does; `both` is measured by a switch and on a fresh launch."""
-        budget, size = self.spec.budget, self.legal.size
+        pace = replace(pace_of(self.spec), switches=switching)
+        extras = extras_of(self.spec, self.plan, pace)
         return fixed_trials(
             self.plan,
             self.legal,
             self.records,
             repeats=self.plan.baseline_launches,
-            expected_trials=min(budget.trials or size, size * budget.repeats),
+            expected_trials=expected_trials(self.plan, pace, extras, self.budget),
             both=both,
         )
 

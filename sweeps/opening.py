@@ -1,8 +1,8 @@
-"""How a sweep opens when it searches by surface: the baseline of the smallest TP size, then traces on one server."""
+"""How a sweep opens when it searches by surface: baseline and check of the smallest TP size, then traces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from actors.load.workload import Workload
@@ -92,6 +92,18 @@ class Opening:
                 heartbeat=opened.beat,
                 may_begin=opened.may_begin,
             )
+
+
+def opening_trials(fixed: Iterable[FixedTrial], tp_size: int) -> list[FixedTrial]:
+    """What of the fixed trials comes before the traces: at their TP size the first baseline and the check.
+
+    A suspect is measured after them, as one that the space holds is.
+    """
+    return [
+        trial
+        for trial in fixed
+        if trial.due_after == 0 and trial.config.tp_size == tp_size and trial.role in ("baseline", "check")
+    ]
 
 
 class _Opening(Observers):

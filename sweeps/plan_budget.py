@@ -7,8 +7,9 @@ from typing import Any
 
 from sweeps.budget import Budget, Limit
 from sweeps.pace import Pace
-from sweeps.plan_time import PlannedTime, StudyExtras, plan_time
+from sweeps.plan_time import PlannedTime, plan_time
 from sweeps.planning import SweepPlan
+from sweeps.study_extras import StudyExtras
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +29,10 @@ class Cut:
 
 def budget_cuts(plan: SweepPlan, pace: Pace, extras: StudyExtras, budget: Budget) -> tuple[Cut, ...]:
     """What each limit cuts of what the ones before it leave."""
-    trials = plan.servers.effective * plan.servers.repeats
     loads = plan_time(plan, pace, extras, replace(budget, launches=None)).loads
     seconds = plan_time(plan, pace, extras, replace(budget, wall_time_s=None)).seconds
     limits: tuple[tuple[Limit, float | None, float], ...] = (
-        ("trials", budget.trials, trials),
+        ("trials", budget.trials, plan.possible_trials),
         ("launches", budget.launches, loads),
         ("wall_time_s", budget.wall_time_s, seconds),
     )

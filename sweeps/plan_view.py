@@ -11,12 +11,14 @@ from search_spaces.plan import SpacePlan
 from sweeps.budget import Budget
 from sweeps.pace import Pace
 from sweeps.plan_budget import Cut, budget_cuts
-from sweeps.plan_time import NO_LIMIT, PlannedTime, StudyExtras, plan_time
+from sweeps.plan_time import NO_LIMIT, PlannedTime, plan_time
 from sweeps.planning import SweepPlan
 from sweeps.progress import show_duration
+from sweeps.study_extras import StudyExtras
 from sweeps.text_table import format_table
 
 ROWS_SHOWN = 12
+NOT_REACHED = "the budget does not go so far"
 
 
 def show_plan(plan: SweepPlan, pace: Pace, extras: StudyExtras | None = None, budget: Budget = NO_LIMIT) -> str:
@@ -61,13 +63,12 @@ def _summary(plan: SweepPlan, pace: Pace, extras: StudyExtras, budget: Budget) -
         ("launches", time.trials, of + " + ".join(parts)),
     ]
     if plan.baselines:
-        rows.append(("baselines", time.baselines, _drift(plan.baseline_launches)))
+        rows.append(("baselines", time.baselines, _drift(plan, time.baselines)))
     if extras.check:
-        rows.append(
-            ("check", time.check, "one setting is also launched afresh, to see whether switching changes anything")
-        )
+        why = "one setting is also launched afresh, to see whether switching changes anything"
+        rows.append(("check", time.check, why if time.check else NOT_REACHED))
     if extras.traces or extras.problem:
-        rows.append(("traces", time.traced, _traces(extras)))
+        rows.append(("traces", time.traced, _traces(extras, time.traced)))
     if pace.switches or extras.traces:
         rows.append(("weights loaded", time.loads, _loads(time)))
     lines = [f"Study {plan.study}, by the rules of SGLang {plan.context.sglang_version}"]
@@ -82,22 +83,33 @@ def _summary(plan: SweepPlan, pace: Pace, extras: StudyExtras, budget: Budget) -
 def _cut(cut: Cut, repeats: int) -> str:
     """How much of what a limit leaves."""
     if cut.limit == "wall_time_s":
-        return f"{show_duration(cut.within)} of about {show_duration(cut.of)}: budget.wall_time_s"
+        return (
+            f"{show_duration(cut.within)} of about {show_duration(cut.of)}: budget.wall_time_s, "
+            "which the numbers above do not allow for"
+        )
     what = "server starts" if cut.limit == "launches" else "settings" if repeats == 1 else "trials"
     return f"{cut.within:.0f} of {cut.of:.0f} {what}: budget.{cut.limit}"
 
 
-def _drift(launches: int) -> str:
-    if launches >= MIN_POINTS:
+def _drift(plan: SweepPlan, within: int) -> str:
+    """What so many baselines within the budget are good for."""
+    if not within:
+        return NOT_REACHED
+    if within >= MIN_POINTS * plan.baselines:
         return "each from the study's start to its end, which tests for drift"
+    if plan.baseline_launches >= MIN_POINTS:
+        return f"of {plan.baselines * plan.baseline_launches}: too few within the budget to test for drift everywhere"
     return f"drift is not tested (budget.baselines: {MIN_POINTS} would)"
 
 
-def _traces(extras: StudyExtras) -> str:
+def _traces(extras: StudyExtras, within: int) -> str:
     if extras.problem is not None:
         return f"{extras.problem}; the search falls back to TPE"
+    if not within:
+        return NOT_REACHED
     prompts = "every prompt" if extras.prompts is None else _count(extras.prompts, "prompt")
-    return f"one per layout and topk, {prompts} each, before the search at the smallest TP size"
+    of = "" if within == len(extras.traces) else f"of {len(extras.traces)}: "
+    return f"{of}one per layout and topk, {prompts} each, before the search at the smallest TP size"
 
 
 def _loads(time: PlannedTime) -> str:

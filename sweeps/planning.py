@@ -19,6 +19,8 @@ from search_spaces.rulings import Illegal, Legal, RuleContext
 from search_spaces.sglang_rules import resolve_setting
 from search_spaces.space import SearchSpace
 from search_spaces.versions import READ_VERSION
+from sweeps.budget import Budget, Spent, trials_left
+from sweeps.dimensions import contains
 from sweeps.spec_schema import BudgetSpec, SweepSpec
 
 RULES_MADE_FOR = READ_VERSION
@@ -88,6 +90,27 @@ class SweepPlan:
         return effective is not None and all(group.effective != effective for group in self.servers.groups)
 
     @property
+    def suspect_trials(self) -> int:
+        """Trials of a suspect that the search cannot choose as it was asked for; no `budget.trials` counts them."""
+        if self.suspect_setting is None or contains(self.space, self.suspect_setting):
+            return 0
+        return self.servers.repeats if self.suspect_is_extra else 1
+
+    @property
+    def possible_trials(self) -> int:
+        """Trials of the search: every distinct server `repeats` times."""
+        return self.servers.effective * self.servers.repeats
+
+    def expected_trials(self, budget: Budget, *, beside: int = 0, on_running: int = 0) -> int:
+        """Trials that the search makes within a budget that leaves room for every baseline; at least one.
+
+        `beside` are launches for something else than trials. A trial is a launch, but for those `on_running` servers.
+        """
+        others = self.baselines * self.baseline_launches + self.suspect_trials + beside
+        spent = Spent(trials=0, launches=others - on_running, elapsed_s=0)
+        return max(1, trials_left(budget, spent, self.possible_trials))
+
+    @property
     def launches(self) -> int:
         """Trials without retries and confirmations: every distinct server `repeats` times, and the baselines.
 
@@ -155,11 +178,13 @@ def _check_start_method(spec: SweepSpec) -> None:
 
 
 def _baseline_launches(plan: SweepPlan, budget: BudgetSpec) -> int:
-    """How often each baseline is launched: what the budget says; `auto` tests for drift where that costs little."""
+    """How often each baseline is launched: what the budget says; `auto` tests for drift where that costs little.
+
+    As if every trial had a server of its own: whether servers are switched may not be known before the study runs.
+    """
     if budget.baselines != "auto":
         return budget.baselines
-    trials = plan.servers.effective * plan.servers.repeats
-    trials = min([trials, *(limit for limit in (budget.trials, budget.launches) if limit is not None)])
+    trials = replace(plan, baseline_launches=MIN_POINTS).expected_trials(budget.limits)
     return MIN_POINTS if trials >= TRIALS_PER_BASELINE * plan.baselines else 1
 
 

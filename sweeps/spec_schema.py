@@ -116,7 +116,8 @@ class BudgetSpec(Section):
     baselines: CountOrAuto = Field(
         "auto",
         description="Launches of each baseline, from the study's start to its end: three or more test for drift. "
-        "`auto`: three where the study measures at least eight trials for each baseline, else one; `plan` shows it.",
+        "`auto`: three where the budget leaves at least eight trials for each baseline beside them, else one; `plan` "
+        "shows it.",
     )
     confirmations: Whole = Field(
         1,

@@ -24,9 +24,10 @@ from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
 from sweeps.objectives import objective_of
 from sweeps.pace import pace_of
-from sweeps.plan_time import StudyExtras, extras_of
+from sweeps.plan_time import expected_trials
 from sweeps.planning import make_plan
 from sweeps.spec_schema import SweepSpec
+from sweeps.study_extras import StudyExtras, extras_of
 from sweeps.switching import known_device, switches
 from sweeps.tasks import open_tasks
 from sweeps.terminal import show_config
@@ -159,7 +160,8 @@ def _traces(found: Iterable[Trace], wanted: Iterable[EngineConfig]) -> tuple[Tra
 
 def _row_of(facts: TraceFacts) -> Mapping[str, Any]:
     triple = Triple(num_steps=facts.num_steps, eagle_topk=facts.eagle_topk, num_draft_tokens=facts.num_steps + 1)
-    return trace_row(EngineConfig(layout=facts.layout, triple=triple, tp_size=facts.tp_size))
+    flags = tuple(sorted((*facts.flags, *facts.parallel)))
+    return trace_row(EngineConfig(layout=facts.layout, triple=triple, tp_size=facts.tp_size, flags=flags))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,11 +186,11 @@ def _outlook(spec: SweepSpec, records: tuple[TrialRecord, ...]) -> _Outlook | No
         pace = replace(pace, switches=switches(spec, device))
     both = both_ways(legal, plan.suspect_setting) if pace.switches else None
     open_configs = [config for config in legal.configs if ledger.is_open(config)]
-    fixed = fixed_trials(
-        plan, legal, records, repeats=plan.baseline_launches, expected_trials=legal.size * repeats, both=both
-    )
+    extras = extras_of(spec, plan, pace)
+    expected = expected_trials(plan, pace, extras, spec.budget.limits)
+    fixed = fixed_trials(plan, legal, records, repeats=plan.baseline_launches, expected_trials=expected, both=both)
     left = sum(repeats - ledger.launches(config) for config in open_configs) + len(open_tasks(fixed, records))
-    return _Outlook(left=left, extras=extras_of(spec, plan, pace))
+    return _Outlook(left=left, extras=extras)
 
 
 def _best_json(best: RankedSetting) -> dict[str, Any]:

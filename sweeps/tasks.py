@@ -66,8 +66,9 @@ def search_base(number: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedTrial:
-    """A trial that the search does not choose, such as a baseline. It starts once `due_after` trials have been told, or
-    with `before_its_tp` right before the first trial of its TP size, at the latest when the search is over."""
+    """A trial that the search does not choose, such as a baseline. It starts once `due_after` trials of the search
+    were begun, with `before_its_tp` right before the first one of its TP size, at the latest when the search is over.
+    """
 
     base: str
     role: Role
@@ -78,7 +79,7 @@ class FixedTrial:
 
 
 def open_tasks(fixed: Iterable[FixedTrial], records: Iterable[TrialRecord]) -> list[tuple[int, Task]]:
-    """What is left of the fixed trials, with the number of told trials after which each is due.
+    """What is left of the fixed trials, with the number of begun trials after which each is due.
 
     A trial that measured, or failed by its own fault, is done; any other is tried again under its next attempt.
     """

@@ -43,6 +43,7 @@ def trace_row(config: EngineConfig) -> dict[str, Any]:
         "tp_size": config.tp_size,
         "eagle_topk": config.triple.eagle_topk,
         "num_steps": config.triple.num_steps,
+        "flags": dict(config.flags),
     }
 
 

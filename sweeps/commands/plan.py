@@ -30,16 +30,17 @@ def plan(
 
     Lists what SGLang would refuse and why, what it would change, which settings are one and the same server,
     and how many servers would be started at most within the budget, those for traces and checks included. Not counted
-    are retries, and what the verdict on a suspect measures of its own. Exit code 2 when nothing in the space is legal.
+    are retries, what the verdict on a suspect measures of its own, and that budget.wall_time_s may end it earlier.
+    Exit code 2 when nothing in the space is legal.
 
     Example: specsweep plan sweeps/specs/demo.yaml --set 'space.tp_size=[1,2]'
     """
     from sweeps.pace import pace_of
     from sweeps.plan_budget import plan_json
-    from sweeps.plan_time import extras_of
     from sweeps.plan_view import show_plan
     from sweeps.planning import make_plan
     from sweeps.spec import load_spec
+    from sweeps.study_extras import extras_of
 
     spec = load_spec(spec_file, overrides or ())
     try:

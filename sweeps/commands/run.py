@@ -33,10 +33,10 @@ def run(
     from sweeps.home import home_folder
     from sweeps.pace import pace_of
     from sweeps.plan_budget import plan_json
-    from sweeps.plan_time import extras_of
     from sweeps.plan_view import show_plan
     from sweeps.planning import make_plan
     from sweeps.spec import load_spec
+    from sweeps.study_extras import extras_of
 
     spec = adopted(load_spec(spec_file, overrides or ()))
     place = claim_study(spec, home_folder())

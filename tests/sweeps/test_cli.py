@@ -115,7 +115,9 @@ def test_plan_shows_the_check_and_the_traces_of_a_surface_study(tmp_path: Path, 
     plan = json.loads(capsys.readouterr().out)
     assert plan["launches"] == 3
     assert plan["study_launches"]["all"] == 4
-    assert plan["traces"] == [{"layout": "2,16,29", "tp_size": 1, "eagle_topk": 1, "num_steps": 3, "prompts": 12}]
+    assert plan["traces"] == [
+        {"layout": "2,16,29", "tp_size": 1, "eagle_topk": 1, "num_steps": 3, "flags": {}, "prompts": 12}
+    ]
 
 
 def test_plan_shows_what_the_budget_leaves_and_which_limit_cuts_what(tmp_path: Path, capsys: Capture) -> None:
@@ -125,7 +127,8 @@ def test_plan_shows_what_the_budget_leaves_and_which_limit_cuts_what(tmp_path: P
     out = capsys.readouterr().out
     assert "launches                 5  of 6: 4 servers + 2 baselines\n" in out
     cuts = "3 of 4 settings: budget.trials; 5 of 6 server starts: budget.launches; 10 min of about 15 min"
-    assert f"  budget            {cuts}: budget.wall_time_s\n  time              about 10 min at" in out
+    cuts += ": budget.wall_time_s, which the numbers above do not allow for"
+    assert f"  budget            {cuts}\n  time              about 10 min at" in out
     assert main([*argv, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["launches"], plan["study_launches"]["all"]) == (6, 7)

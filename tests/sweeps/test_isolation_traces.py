@@ -32,7 +32,8 @@ def test_traces_at_both_tp_sizes_are_made_once_beside_the_probes(place: StudyPla
         (replace(SUSPECT, tp_size=1), 2),
     ]
     assert plan_json("case", plan)["traces"][0] == {
-        "layout": "2,16,29", "tp_size": 2, "eagle_topk": 1, "num_steps": 1, "prompts_left": 2, "prompts_done": 0,
+        "layout": "2,16,29", "tp_size": 2, "eagle_topk": 1, "num_steps": 1, "flags": {},
+        "prompts_left": 2, "prompts_done": 0,
         "prompts_untraceable": 0,
     }  # fmt: skip
     assert "would trace layout 2,16,29, tp 2, topk 1, 1 steps, 2 prompts" in show_plan(plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +20,7 @@ from sweeps.ledger import Ledger
 from sweeps.legal_space import LegalSpace
 from sweeps.loop import SweepLoop
 from sweeps.loop_plan import LoopPlan
-from sweeps.opening import Opening
+from sweeps.opening import Opening, opening_trials
 from sweeps.study import SearchStudy
 from sweeps.surface_search import SurfaceSearch
 from sweeps.tasks import FixedTrial
@@ -125,3 +126,13 @@ def test_what_is_traced_already_is_whole_whatever_the_budget(tmp_path: Path, mon
     traced = opening(tmp_path, InstantPool(), study, ledger, budget=Budget(launches=0)).trace([config(2)])
     assert not traced.stopped
     assert [trace.prompts for trace in traced.traces] == [2]
+
+
+def test_a_suspect_waits_for_the_traces() -> None:
+    """Launches go to the baseline, the check and traces first, as the plan says."""
+    first = FixedTrial(base="baseline-tp1", role="baseline", setting=None, config=baseline())
+    later = replace(first, base="baseline-tp1-2", due_after=4)
+    large = replace(first, base="baseline-tp2", config=replace(baseline(), tp_size=2))
+    check = FixedTrial(base="check", role="check", setting=setting(), config=config(3))
+    suspect = FixedTrial(base="suspect-1", role="suspect", setting=setting(steps=5, tokens=6), config=config(5))
+    assert opening_trials([first, large, later, check, suspect], 1) == [first, check]

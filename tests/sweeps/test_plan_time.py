@@ -14,9 +14,10 @@ from spec_files import MINIMAL, write_spec
 from sweeps.budget import Budget
 from sweeps.pace import Pace, pace_of
 from sweeps.plan_budget import budget_cuts
-from sweeps.plan_time import PlannedTime, StudyExtras, extras_of, plan_time, suspect_trials
+from sweeps.plan_time import PlannedTime, plan_time
 from sweeps.planning import SweepPlan, make_plan
 from sweeps.spec import load_spec
+from sweeps.study_extras import StudyExtras, extras_of
 
 # 2 TP sizes x 2 triples, a baseline each, one confirmation
 CPU = ["space.tp_size=[1, 2]", "engine.device=cpu"]
@@ -67,7 +68,8 @@ def test_a_surface_study_counts_its_check_and_its_traces(tmp_path: Path) -> None
         "switched": 7, "seconds": 6 * 100 + 7 * 10 + 10,
     }  # fmt: skip
     assert traces == [
-        {"layout": "0,3,7", "tp_size": 1, "eagle_topk": topk, "num_steps": 2, "prompts": 12} for topk in (1, 2)
+        {"layout": "0,3,7", "tp_size": 1, "eagle_topk": topk, "num_steps": 2, "flags": {}, "prompts": 12}
+        for topk in (1, 2)
     ]
     # servers of their own: the traced one serves no trial, and nothing is there to check
     alone, traces = planned(
@@ -110,9 +112,10 @@ def test_a_budget_of_launches_goes_to_the_first_baselines_first(tmp_path: Path) 
     assert (time.baselines, time.settings, time.confirmations, cuts) == (2, 3, 0, [("launches", 5, 11)])
     time, _ = within(tmp_path, *GPUS, "budget.launches=1")
     assert (time.baselines, time.settings, time.seconds) == (1, 0, 100)
-    # later baselines and the confirmation come last
-    time, _ = within(tmp_path, *GPUS, "budget.launches=11", "budget.baselines=3")
-    assert (time.baselines, time.settings, time.confirmations) == (3, 8, 0)
+    # later baselines come as they are due, the confirmation comes last
+    for launches, counts in ((11, (6, 5, 0)), (7, (6, 1, 0)), (5, (4, 1, 0)), (15, (6, 8, 1)), (14, (6, 8, 0))):
+        time, _ = within(tmp_path, *GPUS, f"budget.launches={launches}", "budget.baselines=3")
+        assert (time.baselines, time.settings, time.confirmations) == counts
     # both limits: the launches of what the trials leave
     time, cuts = within(tmp_path, *GPUS, "budget.launches=5", "budget.trials=4")
     assert (time.settings, cuts) == (3, [("trials", 4, 8), ("launches", 5, 7)])
@@ -166,7 +169,7 @@ def test_never_more_than_the_budget_nor_than_everything(
     if budget.launches is not None:
         assert time.loads <= budget.launches
     if budget.trials is not None:
-        assert time.trials - time.baselines <= budget.trials + suspect_trials(plan)
+        assert time.trials - time.baselines <= budget.trials + plan.suspect_trials
     if budget.wall_time_s is not None:
         assert time.seconds <= budget.wall_time_s
     if not budget_cuts(plan, pace, extras, budget):
@@ -192,7 +195,8 @@ def test_every_layout_is_traced_on_one_server(tmp_path: Path) -> None:
     assert [(row["layout"], row["eagle_topk"]) for row in traces] == [
         ("0,3,7", 1), ("0,3,7", 2), ("1,2,30", 1), ("1,2,30", 2),
     ]  # fmt: skip
-    assert (time.traces, time.settings, time.baselines, time.loads) == (1, 1, 6, 10)
+    # the search comes back after the second baselines
+    assert (time.traces, time.settings, time.baselines, time.loads) == (1, 2, 6, 11)
 
 
 def test_only_a_search_that_follows_a_surface_traces(tmp_path: Path) -> None:

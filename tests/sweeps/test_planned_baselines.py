@@ -36,6 +36,8 @@ def test_a_budget_makes_a_study_small(tmp_path: Path) -> None:
     assert launches(tmp_path, EIGHT, "budget.trials=7") == 1
     assert launches(tmp_path, EIGHT, "budget.launches=7") == 1
     assert launches(tmp_path, EIGHT, "budget.trials=8", "budget.launches=11") == 3
+    # the launches of the baselines are none of trials
+    assert launches(tmp_path, EIGHT, "budget.launches=10") == 1
 
 
 def test_a_number_is_a_number(tmp_path: Path) -> None:
@@ -52,6 +54,12 @@ def test_every_launch_is_planned_and_shown(tmp_path: Path, capsys: pytest.Captur
     assert "launches                22  16 servers + 2 baselines x 3\n" in shown
     assert "baselines                6  each from the study's start to its end, which tests for drift\n" in shown
     assert "6 for baselines" in shown
+    cut = ["--set", EIGHT, "--set", "budget.baselines=3", "--set", "engine.device=cuda"]
+    assert main(["plan", path, *cut, "--set", "budget.launches=3"]) == 0
+    shown = capsys.readouterr().out
+    assert "baselines                2  of 3: too few within the budget to test for drift everywhere\n" in shown
+    assert main(["plan", path, *cut, "--set", "budget.wall_time_s=300"]) == 0
+    assert "budget.wall_time_s, which the numbers above do not allow for\n" in capsys.readouterr().out
     assert main(["plan", path]) == 0
     shown = capsys.readouterr().out
     assert "launches                 3  2 servers + 1 baseline\n" in shown

@@ -17,6 +17,7 @@ from actors.job import TrialJob
 from results.study_surface import traces_path
 from results.trace_launches import TraceJournal
 from results.traces import TracedPrompt, TraceFacts, append_prompts, write_facts
+from search_spaces.config import Flags
 from search_spaces.sglang_rules import RuleBook
 from sweeps.baselines import fixed_trials
 from sweeps.claiming import claim_study, save_spec
@@ -39,8 +40,17 @@ def study(folder: Path, *sets: str) -> StudyPlace:
     return place
 
 
-def trace(place: StudyPlace, layout: tuple[int, ...], prompts: int) -> None:
-    facts = TraceFacts(layout=layout, tp_size=1, eagle_topk=1, num_steps=3, workload_id="w", ties="lowest_index")
+def trace(place: StudyPlace, layout: tuple[int, ...], prompts: int, flags: Flags = (), parallel: Flags = ()) -> None:
+    facts = TraceFacts(
+        layout=layout,
+        tp_size=1,
+        eagle_topk=1,
+        num_steps=3,
+        workload_id="w",
+        ties="lowest_index",
+        flags=flags,
+        parallel=parallel,
+    )
     folder = traces_path(place.records) / facts.folder_name
     write_facts(folder, facts)
     texts = [
@@ -66,7 +76,7 @@ def test_what_is_left_holds_the_check(tmp_path: Path) -> None:
 def test_launches_of_records_and_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = study(tmp_path)
     content, text = shown(place, capsys)
-    row = {"layout": "2,16,29", "tp_size": 1, "eagle_topk": 1, "num_steps": 3}
+    row = {"layout": "2,16,29", "tp_size": 1, "eagle_topk": 1, "num_steps": 3, "flags": {}}
     assert content["study_launches"] == {"records": 0, "traces": 0, "all": 0}
     assert content["traces"] == [{**row, "prompts": 0, "wanted": True}]
     assert "loaded 0 times, 0 of them to trace; 0 of 1 traces begun, 0 prompts" in text
@@ -89,6 +99,22 @@ def test_launches_of_records_and_traces(tmp_path: Path, capsys: pytest.CaptureFi
         {**row, "layout": "0,3,7", "prompts": 5, "wanted": False},
     ]
     assert "loaded 3 times, 2 of them to trace; 2 of 2 traces begun, 12 prompts" in text
+
+
+def test_a_trace_of_other_flags_is_another_trace(tmp_path: Path) -> None:
+    """Such as one that was made before flags were noted: the search traces anew."""
+    place = study(tmp_path, "space.flags={kv_cache_dtype: [fp8_e5m2], dp_size: [1]}")
+    flags = {"dp_size": 1, "kv_cache_dtype": "fp8_e5m2"}
+    wanted = {"layout": "2,16,29", "tp_size": 1, "eagle_topk": 1, "num_steps": 3, "flags": flags}
+    trace(place, (2, 16, 29), 7)
+    old = {**wanted, "flags": {}, "prompts": 7, "wanted": False}
+    assert [standing.to_json() for standing in read_status(place).traces] == [
+        {**wanted, "prompts": 0, "wanted": True}, old,
+    ]  # fmt: skip
+    trace(place, (2, 16, 29), 5, flags=(("kv_cache_dtype", "fp8_e5m2"),), parallel=(("dp_size", 1),))
+    assert [standing.to_json() for standing in read_status(place).traces] == [
+        {**wanted, "prompts": 5, "wanted": True}, old,
+    ]  # fmt: skip
 
 
 def test_a_study_without_traces_says_nothing_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

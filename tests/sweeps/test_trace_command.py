@@ -44,7 +44,7 @@ def test_dry_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert main(["trace", "case", "--dry-run", "--json", *arguments]) == 0
     content = json.loads(capsys.readouterr().out)
     assert (content["schema"], content["study"]) == (1, "case")
-    alike = {"tp_size": 1, "eagle_topk": 8, "num_steps": 2, "prompts_left": 1, "prompts_done": 0}
+    alike = {"tp_size": 1, "eagle_topk": 8, "num_steps": 2, "flags": {}, "prompts_left": 1, "prompts_done": 0}
     alike["prompts_untraceable"] = 0
     assert content["traces"] == [{"layout": "0,3,7", **alike}, {"layout": "2,16,29", **alike}]
 
