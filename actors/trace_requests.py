@@ -60,6 +60,7 @@ class Answers:
     answers: tuple[TracedAnswer, ...]
     refused: tuple[NoAnswer, ...]
     broken: tuple[NoAnswer, ...]
+    given_up: Failure | None = None
 
 
 async def ask_prompts(
@@ -75,8 +76,9 @@ async def ask_prompts(
 ) -> Answers | Failure:
     """Send every prompt, at most `concurrency` at once, and flush the server, so that their trace is on the disk.
 
-    Request ids are those of the prompts with `name` behind them. A Failure when the server died, when it did not
-    answer `concurrency` requests in a row (at least LEAST_PATIENCE), or when it answers none and refuses not all.
+    Request ids are those of the prompts with `name` behind them. A Failure when the server died, or when it answers
+    none and refuses not all. The rest is not asked for, and the server is `given_up`, once it did not answer
+    `concurrency` requests in a row (at least LEAST_PATIENCE).
     Prompts (ids) that were `broken_before` say nothing about the server if they break again.
     """
     timeout = aiohttp.ClientTimeout(total=workload.request_timeout_s)
@@ -100,7 +102,7 @@ async def ask_prompts(
         disconnected = any(one.reason == "connection" for one in asking.broken)
         failure = await _death(failure_now, DEATH_GRACE_S if disconnected else 0.0) if asking.broken else None
         broken = [one for one in asking.broken if one.prompt.prompt_id not in broken_before]
-        if failure is None and broken and (asking.has_given_up or not found.answers):
+        if failure is None and broken and not found.answers:
             failure = _failure(broken)
         if failure is None:
             trouble = await flush_when_idle(session, base_url, timeout_s=FLUSH_TIMEOUT_S)
@@ -108,7 +110,9 @@ async def ask_prompts(
                 message = _one_line(f"the traced server did not flush: {trouble}")
                 died = await _death(failure_now, DEATH_GRACE_S)
                 failure = died or Failure(phase="measure", kind="client", message=message)
-    return found if failure is None else dataclasses.replace(failure, phase="measure")
+    if failure is not None:
+        return dataclasses.replace(failure, phase="measure")
+    return dataclasses.replace(found, given_up=_failure(broken) if asking.has_given_up else None)
 
 
 class _Asking:

@@ -200,6 +200,8 @@ class _Run:
         gaps = self._keep(file, asked.answers) if asked.answers else []
         if isinstance(gaps, Failure):
             return gaps
+        if asked.given_up is not None:
+            return asked.given_up
         self._gaps.update(prompt.prompt_id for prompt in gaps)
         return [*gaps, *(one.prompt for one in asked.broken if one.reason != "timeout")]
 

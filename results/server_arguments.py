@@ -87,5 +87,6 @@ def args_row(args: Mapping[str, object], source: str) -> ExternalRow:
     if (ids := _override_ids(args.get("json_model_override_args"))) is not None:
         values["layout_ids"] = ids
     forced = [name for name in args if "SIMULATE_ACC_LEN" in name.upper()]
-    flags = {name: args[name] for name in (*keep, *forced) if args.get(name) is not None}
+    flags = {name: args[name] for name in keep if name in args}  # None says that it is not set
+    flags |= {name: args[name] for name in forced if args[name] is not None}
     return ExternalRow(**values, flags=flags, source=source)  # type: ignore[arg-type]

@@ -32,9 +32,9 @@ def fixed_trials(
 
     Each baseline is launched `repeats` times, spread evenly over the `expected_trials` of the search. The first come
     first: without them no later trial can be compared. The last come last: between them drift shows. None comes again
-    before something was measured. Where servers are switched (`both`), a TP size's first baseline waits for the first
-    trial of that size: it would end the server that the trials of another size go on with. Names are as in the study's
-    `records`.
+    before a trial of the search was begun. Where servers are switched (`both`), a TP size's first baseline waits for
+    the first trial of that size: it would end the server that the trials of another size go on with. Names are as in
+    the study's `records`.
     """
     baselines = sorted((*plan.servers.baselines, *plan.extra_baselines), key=lambda config: config.tp_size)
     trials = [

@@ -108,16 +108,16 @@ class BudgetSpec(Section):
     trials: Count | None = Field(None, description="Trials of the search, answered ones included.")
     launches: Count | None = Field(
         None,
-        description="Server starts; baselines, retries, traces and servers that came to nothing included. A trial that "
-        "is running may take one or two more.",
+        description="Server starts; baselines, retries, traces and servers that came to nothing included. A trial "
+        "whose servers fail may take up to four more.",
     )
     wall_time_s: Seconds | None = Field(None, description="Seconds after which no trial starts.")
     repeats: Count = Field(1, description="Launches of each distinct setting.")
     baselines: CountOrAuto = Field(
         "auto",
         description="Launches of each baseline, from the study's start to its end: three or more test for drift. "
-        "`auto`: three where the budget leaves at least eight trials for each baseline beside them, else one; `plan` "
-        "shows it.",
+        "`auto`: three where the budget leaves at least eight trials, each counted as a launch, for each baseline "
+        "beside them, else one; `plan` shows it.",
     )
     confirmations: Whole = Field(
         1,

@@ -14,7 +14,7 @@ from actors.load.workload import Workload, prompt_of
 from actors.tracing import TraceOutcome, TraceRequest, trace_workload, tracing_config
 from results.failures import Failure
 from results.surface import SurfacePoint, surface_of
-from results.traces import Trace
+from results.traces import Trace, read_prompts
 from search_spaces.config import EngineConfig, Triple
 
 TEXTS = [f"prompt {i}" for i in range(8)]
@@ -167,6 +167,8 @@ def test_a_server_that_is_given_up_has_failed_whatever_was_in_flight(tmp_path: P
     assert isinstance(outcome, Failure)
     assert outcome.kind == "client"
     assert "traced requests failed, the last with: HTTP 503" in outcome.message
+    (folder,) = tmp_path.iterdir()
+    assert [traced.prompt_id for traced in read_prompts(folder)] == [prompt_of(TEXTS[0]).prompt_id]
 
 
 def test_a_server_that_dies_before_it_has_flushed_is_said_to_have_died(

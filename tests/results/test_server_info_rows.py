@@ -57,6 +57,11 @@ def test_decoding_without_graphs_is_read_in_every_releases_words() -> None:
         assert server_info_row({**ARGS, **said}, "info.json").cuda_graph is graphs, said
 
 
+def test_a_flag_that_the_dump_says_is_not_set_is_named() -> None:
+    row = server_info_row({**ARGS, "attention_backend": None}, "info.json")
+    assert row.flags == {"attention_backend": None}
+
+
 def test_what_a_dump_is() -> None:
     assert is_server_info({"internal_states": []})
     assert not is_server_info({"accept_length": 2.0})
