@@ -55,7 +55,10 @@ class NoAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """Every prompt is in one of these. `refused` ones would be refused again; `broken` ones may be answered yet."""
+    """Every prompt is in one of the three. `refused` ones would be refused again; `broken` ones may be answered yet.
+
+    `given_up` is why the server was sent nothing more, if it was not.
+    """
 
     answers: tuple[TracedAnswer, ...]
     refused: tuple[NoAnswer, ...]

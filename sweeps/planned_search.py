@@ -42,7 +42,10 @@ class LaunchesLeft:
 
 @dataclass(frozen=True, kw_only=True)
 class KindTrials:
-    """Trials on one kind of server, `groups` at once: those that load weights, and those on a running server."""
+    """Trials on one kind of server, `groups` at once: those that load weights, and those on a running server.
+
+    `goes_on`: such a server runs when the search begins.
+    """
 
     groups: int
     goes_on: bool
@@ -61,8 +64,9 @@ class KindTrials:
 class PlannedSearch:
     """The trials of the search and of the suspect by kind of server, those that take longest first.
 
-    `trials` is how many of them a limit of the search's leaves. `comes_back` says after how many baselines a search
-    that was on a running server loads weights again; these are among the loads.
+    `trials` is how many of them a limit of the search's leaves. `begins_with` counts the launches that come before the
+    second baseline of a TP size. `comes_back` says after how many baselines a search that was on a running server loads
+    weights again; these are among the loads.
     """
 
     kinds: tuple[KindTrials, ...]
